@@ -83,37 +83,23 @@ def cleaned_segment(
     )  # fmt: skip
 
 
-def load_segments(
-    directory: Path,
-    config: LogConfig,
-    tools: LogTools,
-    *,
-    clean: CleanState | None,
-    recovery_point: int,
-    truncate_missing: bool = False,
-) -> Loaded:
-    """Open the log in ``directory``.
+@dataclass(slots=True)
+class Loading:
+    """*Not thread-safe.* Opens the log in a partition's directory.
 
     After a clean stop only the directory and the segment list are read. Otherwise each segment reaching above
     ``recovery_point`` is checked, truncated at the first invalid entry, and later ones are moved aside. If
     data below ``recovery_point`` or a clean stop's end is missing, which no crash explains, the log starts
-    after it with ``truncate_missing``, else raises `MissingSegments`. Raises `OSError`.
+    after it with ``truncate_missing``, else `run` raises `MissingSegments`.
     """
-    durable_offset = max(recovery_point, clean.end_offset if clean is not None else 0)
-    loading = _Loading(directory, config, tools, clean, recovery_point, durable_offset)
-    return loading.run(truncate_missing=truncate_missing)
-
-
-@dataclass(slots=True)
-class _Loading:
-    """*Not thread-safe.* The opening of one partition's directory."""
 
     _directory: Path
     _config: LogConfig
     _tools: LogTools
     _clean: CleanState | None
     _recovery_point: int
-    _durable_offset: int
+    _truncate_missing: bool
+    _durable_offset: int = 0
     _listed: SegmentList | None = None
     _cleaned_offset: int = 0
     _on_disk: SegmentList | None = None
@@ -121,7 +107,9 @@ class _Loading:
     _stray: list[Segment] = field(default_factory=list)
     _truncated: bool = False
 
-    def run(self, *, truncate_missing: bool) -> Loaded:
+    def run(self) -> Loaded:
+        """Raises `MissingSegments`; `OSError`."""
+        self._durable_offset = max(self._recovery_point, self._clean.end_offset if self._clean else 0)
         segments = self._look()
         while True:
             missing = self._missing(segments)
@@ -133,7 +121,7 @@ class _Loading:
                     missing = list(e.missing)
             if missing:
                 error = MissingSegments(self._directory, missing)
-                if not truncate_missing:
+                if not self._truncate_missing:
                     raise error
                 segments = self._resume(segments, error)
             if not segments:

@@ -213,12 +213,9 @@ def read_checkpoint(files: FileSystem, directory: Path) -> dict[TopicPartition, 
 
 
 def write_checkpoint(files: FileSystem, directory: Path, rows: Mapping[TopicPartition, int]) -> None:
-    lines = [
-        "0",
-        str(len(rows)),
-        *(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(rows.items())),
-    ]
-    replace_file(files, directory / CHECKPOINT_NAME, ("\n".join(lines) + "\n").encode(), durable=True)
+    lines = [f"{tp.topic} {tp.partition} {offset}\n" for tp, offset in sorted(rows.items())]
+    data = f"0\n{len(lines)}\n{''.join(lines)}".encode()
+    replace_file(files, directory / CHECKPOINT_NAME, data, durable=True)
 
 
 class _Throttle:

@@ -140,9 +140,9 @@ class LogManager:
                     raise StorageError(f"meta.properties: {e}") from e
                 self._defaults = self._read_defaults(opened)
                 found = Startup(
-                    list(opened), self._defaults, self._files, self._tools,
-                    truncate_missing=self._truncate_missing,
-                ).run(all_online=len(opened) == len(self._directories))  # fmt: skip
+                    list(opened), self._defaults, self._files, self._tools, self._truncate_missing
+                )
+                found.run(all_online=len(opened) == len(self._directories))
             except BaseException:
                 self._pool.close()
                 for directory in self._directories:

@@ -17,7 +17,7 @@ from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX
 from kafkalog_broker.log.append.producer_states import SNAPSHOT_NAME
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.log.recovery import CleanState, load_segments
+from kafkalog_broker.log.recovery import CleanState, Loading
 from kafkalog_broker.log.segment import base_offset_of, segment_name
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME
 from kafkalog_broker.logs.topic_store import (
@@ -68,9 +68,7 @@ def open_partition(
     truncate_missing: bool = False,
 ) -> Log:
     path = directory.path / directory_name(partition)
-    loaded = load_segments(
-        path, config, tools, clean=clean, recovery_point=recovery_point, truncate_missing=truncate_missing
-    )
+    loaded = Loading(path, config, tools, clean, recovery_point, truncate_missing).run()
     log = Log(
         partition, path, loaded.segments, config, directory, tools,
         flushed_offset=loaded.flushed_offset, listed=loaded.listed,

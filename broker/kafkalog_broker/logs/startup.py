@@ -41,16 +41,6 @@ class OfflineLog:
 
 
 @dataclass(slots=True)
-class StoredLogs:
-    """Topics, the directory of each one's record, and logs."""
-
-    topics: dict[str, StoredTopic] = field(default_factory=dict)
-    stores: dict[str, DataDirectory] = field(default_factory=dict)
-    logs: dict[TopicPartition, Log] = field(default_factory=dict)
-    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Contents:
     clean: dict[str, tuple[int, ...]] | None
     points: dict[str, tuple[int, ...]]
@@ -65,33 +55,29 @@ class _Contents:
         return state, point if number == topic.topic_id.int else 0
 
 
+@dataclass(slots=True)
 class Startup:
-    """*Not thread-safe: runs once, before the logs are published.*"""
+    """*Not thread-safe: runs once, before the logs are published.* Reads topics, the directory of each one's
+    record, and logs; ``_tools`` are by generation.
+    """
 
-    def __init__(
-        self,
-        directories: Sequence[DataDirectory],
-        defaults: LogConfig,
-        files: FileSystem,
-        tools: Mapping[str, LogTools],
-        *,
-        truncate_missing: bool = False,
-    ) -> None:
-        """``tools`` by generation; ``truncate_missing`` as in `load_segments`."""
-        self._directories = directories
-        self._defaults = defaults
-        self._tools = tools
-        self._files = files
-        self._truncate_missing = truncate_missing
-        self._contents: dict[DataDirectory, _Contents] = {}
+    _directories: Sequence[DataDirectory]
+    _defaults: LogConfig
+    _files: FileSystem
+    _tools: Mapping[str, LogTools]
+    _truncate_missing: bool
+    topics: dict[str, StoredTopic] = field(default_factory=dict)
+    stores: dict[str, DataDirectory] = field(default_factory=dict)
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
+    _contents: dict[DataDirectory, _Contents] = field(default_factory=dict)
 
-    def run(self, *, all_online: bool) -> StoredLogs:
+    def run(self, *, all_online: bool) -> None:
         """Open all logs. Unless ``all_online``, a partition that is not found may be on another disk."""
-        found = StoredLogs()
         deleting: list[tuple[DataDirectory, str]] = []
         for directory in self._directories:
             try:
-                deleting += self._read(directory, found)
+                deleting += self._read(directory)
             except OSError as e:
                 directory.failed("reading it", e)
                 self._contents.pop(directory, None)
@@ -99,29 +85,26 @@ class Startup:
         if not self._contents:
             raise StorageError("none of log.dirs can be read")
         self._finish_deletions(deleting, all_online)
-        for name, topic in found.topics.items():
+        for name, topic in self.topics.items():
             try:
                 config = self._defaults.overridden(topic.overrides)
             except InvalidConfig as e:
-                raise InvalidConfig(f"{found.stores[name].path}: {name}: {e}") from e
+                raise InvalidConfig(f"{self.stores[name].path}: {name}: {e}") from e
             for number in topic.partitions:
-                log = self._open(TopicPartition(name, number), topic, config, all_online, found.offline)
-                if log is not None:
-                    found.logs[log.topic_partition] = log
-        self._clear_leftovers(found)
-        return found
+                self._open(TopicPartition(name, number), topic, config, all_online)
+        self._clear_leftovers()
 
-    def _read(self, directory: DataDirectory, found: StoredLogs) -> list[tuple[DataDirectory, str]]:
+    def _read(self, directory: DataDirectory) -> list[tuple[DataDirectory, str]]:
         """Read one directory; returns its unfinished deletions."""
         store = TopicStore(directory.path, self._files)
         store.open()
         clean, points = directory.take_clean_shutdown(), directory.read_recovery_points()
         topics, ended = store.load()
         for name, topic in topics.items():
-            if name in found.topics:
-                raise StorageError(f"topic {name} is in {directory.path} and in {found.stores[name].path}")
-            found.topics[name] = topic
-            found.stores[name] = directory
+            if name in self.topics:
+                raise StorageError(f"topic {name} is in {directory.path} and in {self.stores[name].path}")
+            self.topics[name] = topic
+            self.stores[name] = directory
         partitions = set()
         for entry in self._files.scan(directory.path):
             if not entry.is_directory:
@@ -148,21 +131,16 @@ class Startup:
             _logger.info("the deletion of topic %s is finished", name)
 
     def _open(
-        self,
-        partition: TopicPartition,
-        topic: StoredTopic,
-        config: LogConfig,
-        all_online: bool,
-        offline: dict[TopicPartition, OfflineLog],
-    ) -> Log | None:
-        """The partition's log, recreated if its directory was never durable; None if offline."""
+        self, partition: TopicPartition, topic: StoredTopic, config: LogConfig, all_online: bool
+    ) -> None:
+        """Open the partition's log, recreated if its directory was never durable."""
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
             raise StorageError(f"{partition} is in {places[0].path} and in {places[1].path}")
         if not places:
             if not all_online:
                 _logger.error("%s is in none of the directories that can be read", partition)
-                return None
+                return
             places = [self._place_for(directory_name(partition), topic)]
         directory = places[0]
         name = directory_name(partition)
@@ -172,22 +150,19 @@ class Startup:
             if partition not in contents.partitions:
                 self._make_again(directory, partition, max(clean.end_offset if clean else 0, point))
             self._own(directory.path / name, partition, topic)
-            log = open_partition(
+            self.logs[partition] = open_partition(
                 directory, partition, config, self._tools[topic.generation],
                 clean=clean, recovery_point=point, truncate_missing=self._truncate_missing,
             )  # fmt: skip
         except MissingSegments as e:
             _logger.error("%s is offline: %s", partition, e)
             known = (topic.topic_id.int, max(clean.end_offset if clean else 0, point))
-            offline[partition] = OfflineLog(directory, directory.path / name, e.missing_text, known)
+            self.offline[partition] = OfflineLog(directory, directory.path / name, e.missing_text, known)
         except OSError as e:
             directory.failed(f"opening {name}", e)
         except StorageError:
             if directory.online:
                 raise
-        else:
-            return log
-        return None
 
     def _place_for(self, name: str, topic: StoredTopic) -> DataDirectory:
         """Directory for a partition without one: where it was, else the least loaded."""
@@ -218,8 +193,8 @@ class Startup:
         elif metadata != (topic.topic_id, topic.generation):
             raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
 
-    def _clear_leftovers(self, found: StoredLogs) -> None:
-        known = {name: frozenset(topic.partitions) for name, topic in found.topics.items()}
+    def _clear_leftovers(self) -> None:
+        known = {name: frozenset(topic.partitions) for name, topic in self.topics.items()}
         for directory, contents in self._contents.items():
             for partition in contents.partitions:
                 if partition.partition in known.get(partition.topic, ()):

@@ -37,7 +37,7 @@ SHORT_SET_BYTES = 16 << 10
 def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bool) -> list[CheckedBatch]:
     """Check the entries in ``data``: whole, of one format, fit to append. ``internal``: any time and size."""
     largest = len(data) if internal else config.max_message_bytes
-    allowed = None if internal else _Times(config, now_ms)
+    allowed = None if internal else TimeBounds(config, now_ms)
     needs_key = not internal and "compact" in config.cleanup_policy
     batches: list[CheckedBatch] = []
     position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
@@ -60,7 +60,7 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
         else:
             _check_key(key_and_value(data, position, header)[0], count, needed=needs_key)
             if allowed is not None:
-                allowed.check(header)
+                allowed.check(header.timestamp)
             batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
         position += header.size
         count += batches[-1].record_count
@@ -112,7 +112,7 @@ def _check_key(key: memoryview | None, number: int, *, needed: bool) -> None:
 def _check_wrapper(
     block: memoryview,
     wrapper: EntryHeader,
-    allowed: _Times | None,
+    allowed: TimeBounds | None,
     largest: int,
     count_before: int,
     *,
@@ -129,7 +129,7 @@ def _check_wrapper(
         verify_entry(block, position, header)
         _check_key(key_and_value(block, position, header)[0], count_before + count, needed=needs_key)
         if allowed is not None:
-            allowed.check(header)
+            allowed.check(header.timestamp)
         in_order = in_order and header.offset == count
         newest = max(newest, header.timestamp)
         end = position + header.size
@@ -183,7 +183,7 @@ def _rewritten(
     return made
 
 
-class _Times:
+class TimeBounds:
     """*Thread-safe: immutable.* A topic's bounds on producer timestamps, in ms; v0 has none."""
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
@@ -195,8 +195,7 @@ class _Times:
         if header.magic and header.attributes & LOG_APPEND_TIME_BIT:
             raise InvalidTimestamp("a producer may not set the log append time")
 
-    def check(self, header: EntryHeader) -> None:
-        timestamp = header.timestamp
+    def check(self, timestamp: int) -> None:
         if timestamp == NO_TIMESTAMP or self._unbounded or self._earliest <= timestamp <= self._latest:
             return
         raise InvalidTimestamp(f"timestamp {timestamp} is outside [{self._earliest}, {self._latest}]")

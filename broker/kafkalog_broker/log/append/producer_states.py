@@ -259,6 +259,7 @@ SNAPSHOT_NAME = "producers.snapshot"
 _HEAD = struct.Struct(">bq")
 _CRC = struct.Struct(">I")
 _VERSION = 1
+_DUMP_AT = _HEAD.size + _CRC.size
 
 _logger = logging.getLogger(__name__)
 
@@ -320,7 +321,9 @@ class GuardedProducers(ProducerState, Producers):
         if noted == self._noted:
             return
         try:
-            write_snapshot(self._files, self._directory, end_offset, dump)
+            head = _HEAD.pack(_VERSION, end_offset)
+            data = head + _CRC.pack(crc32c(dump, crc32c(head))) + dump
+            replace_file(self._files, self._directory / SNAPSHOT_NAME, data, durable=False)
         except OSError as e:
             _logger.warning("%s: producers could not be noted: %s", self._directory, e)
         else:
@@ -328,36 +331,20 @@ class GuardedProducers(ProducerState, Producers):
 
     def load(self, end_offset: int) -> int:
         self.clear()
-        noted = read_snapshot(self._files, self._directory)
-        if noted is None or noted[0] > end_offset:
+        try:
+            data = read_file(self._files, self._directory / SNAPSHOT_NAME)
+        except FileNotFoundError:
+            return 0
+        head, crc, dump = data[: _HEAD.size], data[_HEAD.size : _DUMP_AT], data[_DUMP_AT:]
+        if len(data) < _DUMP_AT or _CRC.pack(crc32c(dump, crc32c(head))) != crc:
+            return 0  # torn
+        version, offset = _HEAD.unpack(head)
+        if version != _VERSION or offset > end_offset:
             return 0
         try:
-            self.restore(noted[1])
-            self._noted = (noted[0], crc32c(noted[1]))
+            self.restore(dump)
         except CorruptMessage as e:
             _logger.warning("%s: the log is replayed: %s", self._directory, e)
             return 0
-        return noted[0]
-
-
-def write_snapshot(files: FileSystem, directory: Path, offset: int, dump: bytes) -> None:
-    head = _HEAD.pack(_VERSION, offset)
-    crc = _CRC.pack(crc32c(dump, crc32c(head)))
-    replace_file(files, directory / SNAPSHOT_NAME, head + crc + dump, durable=False)
-
-
-def read_snapshot(files: FileSystem, directory: Path) -> tuple[int, bytes] | None:
-    """Snapshot offset and dump; None if missing or damaged. Raises `OSError`."""
-    try:
-        data = read_file(files, directory / SNAPSHOT_NAME)
-    except FileNotFoundError:
-        return None
-    body = _HEAD.size + _CRC.size
-    if len(data) < body:
-        return None
-    version, offset = _HEAD.unpack_from(data)
-    (crc,) = _CRC.unpack_from(data, _HEAD.size)
-    dump = data[body:]
-    if version != _VERSION or crc32c(dump, crc32c(data[: _HEAD.size])) != crc:
-        return None
-    return offset, dump
+        self._noted = (offset, crc32c(dump))
+        return int(offset)

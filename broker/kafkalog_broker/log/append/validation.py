@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.log.append.message_sets import SHORT_SET_BYTES, check_count, check_sets, number_sets
+from kafkalog_broker.log.append.message_sets import (
+    SHORT_SET_BYTES,
+    TimeBounds,
+    check_count,
+    check_sets,
+    number_sets,
+)
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, Checked, CheckedBatch, TakesLong
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -36,7 +42,7 @@ from pyspark_kafkalog.formats.convert import PIECE_BYTES, for_topic
 from pyspark_kafkalog.formats.legacy import MAGIC_POSITION
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import check_first_lengths, check_keys, check_lengths
-from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
+from pyspark_kafkalog.types import TimestampType
 
 LEADER_EPOCH = 0
 """Written into every batch: without replicas the leader never changes."""
@@ -66,15 +72,6 @@ class _Closed(NamedTuple):
     data: memoryview
     codec: Codec
     record_count: int
-
-
-def opens_records(data: memoryview, config: LogConfig) -> bool:
-    """Whether checking the first batch may take long: it is compressed, or large with required keys."""
-    if len(data) < HEADER_SIZE:
-        return False
-    if data[ATTRIBUTES_POSITION + 1] & CODEC_BITS:
-        return True
-    return len(data) > _MANY_KEYS_BYTES and "compact" in config.cleanup_policy
 
 
 def check_batches(
@@ -227,19 +224,18 @@ def _check_sender(header: BatchHeader) -> None:
 def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestamp("a producer may not set the log append time")
-    if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return
-    latest = now_ms + config.message_timestamp_after_max_ms
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    for timestamp in (header.base_timestamp, header.max_timestamp):
-        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-            raise InvalidTimestamp(f"timestamp {timestamp} is outside [{earliest}, {latest}]")
+    allowed = TimeBounds(config, now_ms)
+    allowed.check(header.base_timestamp)
+    allowed.check(header.max_timestamp)
 
 
 def takes_long(data: memoryview, config: LogConfig) -> bool:
     """Whether ``data`` has many or compressed messages to be read one by one."""
     if config.magic in (None, MAGIC) and (len(data) <= MAGIC_POSITION or data[MAGIC_POSITION] == MAGIC):
-        return opens_records(data, config)
+        if len(data) < HEADER_SIZE:
+            return False
+        compressed = data[ATTRIBUTES_POSITION + 1] & CODEC_BITS != 0
+        return compressed or (len(data) > _MANY_KEYS_BYTES and "compact" in config.cleanup_policy)
     if len(data) > SHORT_SET_BYTES:
         return True
     try:
