@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,15 +134,10 @@ def _sources(
             expected = each.expected(place)
             torn_from = expected.durable_offset if live or not expected.stopped_cleanly else None
             sources.append(Source(place, topic_id, expected.gaps_allowed, torn_from))
-    _refuse(unreadable)
+    if unreadable:
+        named = ", ".join(f"{name!r} of Kafka {of}" for name, of in sorted(unreadable.items()))
+        raise InvalidConfig(
+            f"cannot export {named}: Apache Kafka's tools and brokers do not read such logs;"
+            " name the topics to export, without these, with --topic"
+        )
     return sources
-
-
-def _refuse(unreadable: Mapping[str, str]) -> None:
-    if not unreadable:
-        return
-    named = ", ".join(f"{name!r} of Kafka {generation}" for name, generation in sorted(unreadable.items()))
-    raise InvalidConfig(
-        f"cannot export {named}: Apache Kafka's tools and brokers do not read such logs;"
-        " name the topics to export, without these, with --topic"
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.config.endpoint import (
@@ -51,6 +52,7 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 
 
+_of_zookeeper = partial(prop_of, ZooKeeperConfig)
 _AUTHORIZERS = ("StandardAuthorizer", "AclAuthorizer", "SimpleAclAuthorizer")
 
 
@@ -403,35 +405,29 @@ class BrokerConfig(Config):
         doc="Allow everybody everything on a topic, group or other resource without ACLs.",
     )  # fmt: skip
 
-    zookeeper_connect: str | None = prop_of(ZooKeeperConfig, "zookeeper_connect")
-    zookeeper_session_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_session_timeout_ms")
-    zookeeper_connection_timeout_ms: int = prop_of(ZooKeeperConfig, "zookeeper_connection_timeout_ms")
-    zookeeper_prefix: str = prop_of(ZooKeeperConfig, "zookeeper_prefix")
-    zookeeper_prefix_07: str = prop_of(ZooKeeperConfig, "zookeeper_prefix_07")
-    zookeeper_ssl_client_enable: bool = prop_of(ZooKeeperConfig, "zookeeper_ssl_client_enable")
-    zookeeper_client_cnxn_socket: str | None = prop_of(ZooKeeperConfig, "zookeeper_client_cnxn_socket")
-    zookeeper_ssl_truststore_location: str | None = prop_of(
-        ZooKeeperConfig, "zookeeper_ssl_truststore_location"
+    zookeeper_connect: str | None = _of_zookeeper("zookeeper_connect")
+    zookeeper_session_timeout_ms: int = _of_zookeeper("zookeeper_session_timeout_ms")
+    zookeeper_connection_timeout_ms: int = _of_zookeeper("zookeeper_connection_timeout_ms")
+    zookeeper_prefix: str = _of_zookeeper("zookeeper_prefix")
+    zookeeper_prefix_07: str = _of_zookeeper("zookeeper_prefix_07")
+    zookeeper_ssl_client_enable: bool = _of_zookeeper("zookeeper_ssl_client_enable")
+    zookeeper_client_cnxn_socket: str | None = _of_zookeeper("zookeeper_client_cnxn_socket")
+    zookeeper_ssl_truststore_location: str | None = _of_zookeeper("zookeeper_ssl_truststore_location")
+    zookeeper_ssl_truststore_password: str | None = _of_zookeeper("zookeeper_ssl_truststore_password")
+    zookeeper_ssl_truststore_type: str | None = _of_zookeeper("zookeeper_ssl_truststore_type")
+    zookeeper_ssl_keystore_location: str | None = _of_zookeeper("zookeeper_ssl_keystore_location")
+    zookeeper_ssl_keystore_password: str | None = _of_zookeeper("zookeeper_ssl_keystore_password")
+    zookeeper_ssl_keystore_type: str | None = _of_zookeeper("zookeeper_ssl_keystore_type")
+    zookeeper_ssl_endpoint_identification_algorithm: str = _of_zookeeper(
+        "zookeeper_ssl_endpoint_identification_algorithm"
     )
-    zookeeper_ssl_truststore_password: str | None = prop_of(
-        ZooKeeperConfig, "zookeeper_ssl_truststore_password"
-    )
-    zookeeper_ssl_truststore_type: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_truststore_type")
-    zookeeper_ssl_keystore_location: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_keystore_location")
-    zookeeper_ssl_keystore_password: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_keystore_password")
-    zookeeper_ssl_keystore_type: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_keystore_type")
-    zookeeper_ssl_endpoint_identification_algorithm: str = prop_of(
-        ZooKeeperConfig, "zookeeper_ssl_endpoint_identification_algorithm"
-    )
-    zookeeper_ssl_protocol: str | None = prop_of(ZooKeeperConfig, "zookeeper_ssl_protocol")
-    zookeeper_ssl_enabled_protocols: tuple[str, ...] = prop_of(
-        ZooKeeperConfig, "zookeeper_ssl_enabled_protocols"
-    )
-    zookeeper_ssl_cipher_suites: tuple[str, ...] = prop_of(ZooKeeperConfig, "zookeeper_ssl_cipher_suites")
-    zookeeper_ssl_crl_enable: bool = prop_of(ZooKeeperConfig, "zookeeper_ssl_crl_enable")
-    zookeeper_ssl_ocsp_enable: bool = prop_of(ZooKeeperConfig, "zookeeper_ssl_ocsp_enable")
-    zookeeper_sasl_jaas_config: str | None = prop_of(ZooKeeperConfig, "zookeeper_sasl_jaas_config")
-    zookeeper_set_acl: bool = prop_of(ZooKeeperConfig, "zookeeper_set_acl")
+    zookeeper_ssl_protocol: str | None = _of_zookeeper("zookeeper_ssl_protocol")
+    zookeeper_ssl_enabled_protocols: tuple[str, ...] = _of_zookeeper("zookeeper_ssl_enabled_protocols")
+    zookeeper_ssl_cipher_suites: tuple[str, ...] = _of_zookeeper("zookeeper_ssl_cipher_suites")
+    zookeeper_ssl_crl_enable: bool = _of_zookeeper("zookeeper_ssl_crl_enable")
+    zookeeper_ssl_ocsp_enable: bool = _of_zookeeper("zookeeper_ssl_ocsp_enable")
+    zookeeper_sasl_jaas_config: str | None = _of_zookeeper("zookeeper_sasl_jaas_config")
+    zookeeper_set_acl: bool = _of_zookeeper("zookeeper_set_acl")
     zookeeper_allow_unprotected_credentials: bool = prop(
         "zookeeper.allow.unprotected.credentials", False, bool,
         doc="Keep users' SCRAM credentials in a ZooKeeper where others can read or change them. false: they "

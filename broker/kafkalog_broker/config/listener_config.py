@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,14 +188,14 @@ class ListenerProperties:
 
     def of(self, listener: str, mechanism: str | None = None) -> ListenerConfig:
         """A listener's or mechanism's configuration; specific properties win. Raises `InvalidConfig`."""
-        prefix = f"{PREFIX}{listener.lower()}."
         layers: list[tuple[str, Mapping[str, Any]]] = [
-            ("broker", {name: text for name, text in self.texts.items() if not name.startswith(PREFIX)}),
-            (prefix + "*", dict(self._below(prefix))),
+            ("broker", {name: text for name, text in self.texts.items() if not name.startswith(PREFIX)})
         ]
-        if mechanism is not None:
-            prefix += f"{mechanism.lower()}."
-            layers.append((prefix + "*", dict(self._below(prefix))))
+        prefix = PREFIX
+        for part in (listener, mechanism) if mechanism is not None else (listener,):
+            prefix += f"{part.lower()}."
+            below = {n.removeprefix(prefix): text for n, text in self.texts.items() if n.startswith(prefix)}
+            layers.append((prefix + "*", {name: text for name, text in below.items() if name in _NAMES}))
         return parse_layers(ListenerConfig, layers)
 
     def warn_of_unknown(self, listeners: tuple[str, ...]) -> None:
@@ -206,11 +206,6 @@ class ListenerProperties:
         for name in self.texts:
             if name.startswith(PREFIX) and name not in known:
                 warn_unknown(name, known, "broker")
-
-    def _below(self, prefix: str) -> Iterator[tuple[str, str]]:
-        for name, text in self.texts.items():
-            if name.startswith(prefix) and name.removeprefix(prefix) in _NAMES:
-                yield name.removeprefix(prefix), text
 
 
 def known_name(name: str) -> bool:

@@ -40,10 +40,8 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Notes about logs in a data directory, by partition directory; damaged files are in ``faults``.
-
-    ``clean``: end offset, last segment's base offset and size; None unless stopped cleanly. ``points``: topic
-    number, and the offset below which the log is durable.
+    """Notes about logs in a data directory, by partition directory. ``clean``: end offset, last segment's
+    base offset and size; None unless stopped cleanly. ``points``: topic number, durable offset.
     """
 
     clean: dict[str, tuple[int, ...]] | None
@@ -66,9 +64,7 @@ def read_notes(data_directory: Path, files: FileSystem) -> Notes:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Facts about a log besides its files.
-
-    ``stopped_cleanly``: nothing may be torn; None if unknown. ``clean_state``: as `Notes`, if noted.
+    """Facts about a log besides its files. ``stopped_cleanly``: None if unknown. ``clean_state``: as `Notes`.
     ``gaps_allowed``: the topic is compacted, so without a segment list gaps may be the cleaner's.
     """
 

@@ -146,8 +146,8 @@ def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now
 def just_written(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
 ) -> list[SegmentFacts]:
-    """Expired segments that were written within the last hour: they go because of old record timestamps,
-    which surprises their writers. Empty for a user's policy, which is not asked twice.
+    """Expired segments written within the last hour: they go because of old record timestamps. Empty for a
+    user's policy, which is not asked twice.
     """
     if not isinstance(policy, Either):
         return []

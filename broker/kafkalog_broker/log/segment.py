@@ -166,10 +166,8 @@ class Segment:
             file.truncate(self.size)
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
-        """The file from ``offset`` up to ``end_offset``, at most ``max_bytes``, cut by the offset scheme.
-
-        None if later frames were compacted away. Raises `CorruptMessage`; `OSError`, of it
-        `FileNotFoundError` once the segment is deleted.
+        """The file from ``offset`` on, cut by the offset scheme; None if later frames were compacted away.
+        Raises `CorruptMessage`; `OSError`, of it `FileNotFoundError` once the segment is deleted.
         """
         scheme = self._index()
         size = self.size  # read before next_offset, which is published first
@@ -269,9 +267,7 @@ class Segment:
         return newest
 
     def check(self, *, durable_offset: int, last: bool) -> Survivors:
-        """Check every entry after a crash, rebuild the indexes, and truncate at the first invalid entry.
-        Does not truncate below ``durable_offset``, where damage cannot be the crash's.
-        """
+        """Check all after a crash, rebuild the indexes, and truncate at damage above ``durable_offset``."""
         scheme = self._make_scheme()
         with self._acquire() as file:
             found = check_segment(

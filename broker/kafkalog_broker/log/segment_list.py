@@ -88,10 +88,8 @@ class Missing:
 def missing_segments(
     listed: SegmentList, sizes: Mapping[int, int], durable_offset: int, *, names: Mapping[int, str]
 ) -> list[Missing]:
-    """Listed segments that are missing or too short; ``sizes`` and ``names`` are by base offset.
-
-    A crash may shorten a full segment above ``durable_offset``. The active segment may be missing if none of
-    it is below ``durable_offset`` and no later one exists: its name may never have reached the disk.
+    """Listed segments that are missing or too short; ``sizes`` and ``names`` are by base offset. Above
+    ``durable_offset`` a crash may shorten a full segment, and lose an active one without a later one.
     """
     missing = []
     for segment in listed.full:

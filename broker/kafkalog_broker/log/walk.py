@@ -68,11 +68,9 @@ def in_order(
     exact: bool = False,
     wanted: int = 0,
 ) -> Iterator[Frame]:
-    """The same frames, checked to lie in offsets ``[low, high)`` and to follow each other.
-
-    No checksum covers offsets. Unless ``gaps_allowed`` (cleaned logs) each frame begins where the last ended,
-    with ``exact`` the first one at ``low``; compressed v0 and v1 sets hide their first offset. A wrong offset
-    is skipped if the expected one is below ``wanted``. Raises `CorruptMessage`, naming ``path``.
+    """The same frames, checked to lie in offsets ``[low, high)`` and to follow each other, as no checksum
+    covers offsets: with ``exact`` the first at ``low``, without gaps unless ``gaps_allowed`` (cleaned logs).
+    A wrong offset is skipped if the expected one is below ``wanted``. Raises `CorruptMessage`.
     """
     follows = exact
     for frame in frames:
@@ -256,9 +254,11 @@ def _check_length(window: Window, layout: EntryLayout, damaged: CandidateEntry) 
 
 
 def _looks_like_one(window: Window, layout: EntryLayout, position: int) -> bool:
-    with suppress(CorruptMessage):
-        return bool(layout.header_at(window, position))
-    return False
+    try:
+        layout.header_at(window, position)
+    except CorruptMessage:
+        return False
+    return True
 
 
 def _next_sound(window: Window, layout: EntryLayout, start: int, stop: int) -> int:
@@ -305,12 +305,10 @@ def check_segment(
     durable_offset: int = 0,
     scan: Scan | None = None,
 ) -> Survivors:
-    """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame.
-
-    A valid entry is complete, has a good checksum, and its offsets follow the previous ones (with
-    ``gaps_allowed`` they only rise) and are below ``end_offset``. Stops at the first invalid one; below
-    ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds. `OSError` is
-    no damage.
+    """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame: complete,
+    with a good checksum, its offsets following the previous ones (``gaps_allowed``: rising) and below
+    ``end_offset``. Stops at the first invalid one; below ``durable_offset``, where damage cannot be the
+    crash's, it continues at what ``scan`` finds. Raises `OSError`.
     """
     position, next_offset = 0, base_offset
     damaged: list[str] = []

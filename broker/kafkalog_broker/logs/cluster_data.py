@@ -9,6 +9,7 @@ from pathlib import Path
 from kafkalog_broker.disk.data_directory import META_NAME, DataDirectory
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.log import Log
+from kafkalog_broker.logs.startup import OfflineLog
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from pyspark_kafkalog.errors import StorageError
 from pyspark_kafkalog.types import encode_id
@@ -62,19 +63,12 @@ def _meta(directory: DataDirectory) -> Mapping[str, str]:
         return directory.read_meta()
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingPartition:
-    directory: DataDirectory
-    path: Path
-    log: Log | None
-
-
 def set_partitions_aside(
     files: FileSystem,
     records: TopicStore,
     name: str,
     topic: StoredTopic,
-    leaving: Iterable[LeavingPartition],
+    leaving: Iterable[Log | OfflineLog],
     staying: Collection[int],
 ) -> StoredTopic | None:
     """Move partitions and a copy of the topic's record to ``.aside/<topic id>`` of their data directories.
@@ -86,13 +80,13 @@ def set_partitions_aside(
             files.make_directory(aside.parent)
             files.make_directory(aside)
             records.set_aside(name, aside)
-        if each.log is not None:
-            each.log.flush()
-            each.log.drop()
+        if isinstance(each, Log):
+            each.flush()
+            each.drop()
         if each.path.exists():
             files.rename(each.path, _free(aside / each.path.name))
-        if each.log is not None:
-            each.log.drop()  # again: a reader may have opened a file before the rename
+        if isinstance(each, Log):
+            each.drop()  # again: a reader may have opened a file before the rename
         files.sync_directory(aside)
         files.sync_directory(each.directory.path)
     if not staying:

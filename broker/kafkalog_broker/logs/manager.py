@@ -19,7 +19,6 @@ from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import PolicyFailed, PolicyMaker, policy_of
 from kafkalog_broker.logs.cluster_data import (
-    LeavingPartition,
     RegistryNote,
     read_note,
     set_partitions_aside,
@@ -118,10 +117,8 @@ class LogManager:
 
     def start(self) -> None:
         """Lock the directories, complete what a crash interrupted, and open every log; skips failed disks.
-
-        Raises:
-            StorageError: a directory is in use, none works, or a record is unreadable.
-            InvalidConfig: the directories belong to another broker or to different clusters.
+        Raises `StorageError`: a directory is in use, none works, or a record is unreadable; `InvalidConfig`:
+        the directories belong to another broker or to different clusters.
         """
         with self._lock:
             opened: dict[DataDirectory, dict[str, str]] = {}
@@ -219,14 +216,9 @@ class LogManager:
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Create a topic atomically; its ``generation`` never changes. Takes about one step per partition.
-
-        ``numbers``: this broker's partitions, ascending, if others have the rest. ``starts``: first offsets.
-
-        Raises:
-            TopicAlreadyExists: the name is in use.
-            InvalidTopic, InvalidPartitions, InvalidConfig: an argument is invalid.
-            StorageError: the disk failed; nothing was created.
+        """Create a topic atomically; its ``generation`` never changes. ``numbers``: this broker's partitions,
+        ascending, if others have the rest. ``starts``: first offsets. Raises `TopicAlreadyExists`,
+        `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing was created.
         """
         family = family_of(generation)
         family.check_name(name, ())
@@ -338,9 +330,8 @@ class LogManager:
             self._commit(name, topic, self._stores[name], {})
 
     def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
-        """Delete a topic; ``goes_too`` is called once it is no longer visible. Files go
-        ``file.delete.delay.ms`` later. Raises `UnknownTopicOrPartition`; `StorageError`: if the topic is
-        gone, the next start completes the deletion.
+        """Delete a topic; ``goes_too`` is called once it is no longer visible. Raises `StorageError`: if the
+        topic is gone, the next start completes the deletion; `UnknownTopicOrPartition`.
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -383,14 +374,8 @@ class LogManager:
             if topic.topic_id != topic_id:
                 raise UnknownTopicOrPartition(f"topic {name} is another one by now")
             gone = {TopicPartition(name, number) for number in numbers}
-            leaving = [
-                *(
-                    LeavingPartition(log.directory, log.path, log)
-                    for p, log in self._logs.items()
-                    if p in gone
-                ),
-                *(LeavingPartition(o.directory, o.path, None) for p, o in self._offline.items() if p in gone),
-            ]
+            held: Mapping[TopicPartition, Log | OfflineLog] = {**self._logs, **self._offline}
+            leaving = [log for partition, log in held.items() if partition in gone]
             staying = {n for n in topic.partitions if TopicPartition(name, n) not in gone}
             with store.refusing(f"setting partitions of {name} aside"):
                 rest = set_partitions_aside(

@@ -152,14 +152,11 @@ class Channel:
     answered and the answer, unless small, is sent. Meanwhile requests wait; above `READ_AHEAD_BYTES` it stops
     reading, which stops clients that do not read their answers.
 
-    Small answers are **held** to be sent in one call; the owner calls `send_to` before it turns to another
-    connection. A call that wakes the client costs 8-15 us, as much as all other network work on a request
-    (benchmarks/broker.py).
+    Small answers are **held** to be sent in one call, which costs 8-15 us (benchmarks/broker.py); the owner
+    calls `send_to` before it turns to another connection.
 
-    Memory: the reader's buffer (4 KiB while idle), one request of up to ``max_request_bytes``, and the
-    read-ahead. Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the
-    grant, when any thread calls ``admitted``. While a request is in hand, nothing above the read-ahead is
-    reserved.
+    Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the grant, when any
+    thread calls ``admitted``. While a request is in hand, nothing above the read-ahead is reserved.
     """
 
     __slots__ = (

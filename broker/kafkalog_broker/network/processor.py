@@ -46,12 +46,8 @@ _TICK_SECONDS = 0.5
 class Wakeup:
     """A pipe whose reading end is in a selector.
 
-    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* The lock keeps a
-    late `wake` from writing to a file that reused the descriptor after `close`.
-
-    To lose no wake-up, queue work before `wake`, and call `clear` before looking at the queue. `clear` drains
-    the pipe before it resets the flag, else it could drain a new byte with the flag set, and no later wake
-    would write.
+    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* To lose no wake-up,
+    queue work before `wake`, and call `clear` before looking at the queue.
     """
 
     __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
@@ -71,7 +67,7 @@ class Wakeup:
         """Make the reading end readable. Unnoticed wake-ups count as one."""
         if self._woken:
             return
-        with self._lock:
+        with self._lock:  # else it could write to a file that reused the descriptor after `close`
             if self._woken or self._closed:
                 return
             self._woken = True
@@ -81,7 +77,7 @@ class Wakeup:
                 pass  # a full pipe wakes too
 
     def clear(self) -> None:
-        """Reset; look at the queue only afterwards."""
+        # Drain before resetting: else a new byte could go with the flag set, and no later wake would write.
         try:
             while len(os.read(self._read_fd, 512)) == 512:
                 pass
@@ -109,12 +105,11 @@ class Processor:
     else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it.
 
     Answers returned by the handler are sent in the same turn, those to requests that came together in one
-    call. Others go through a queue. Slow requests run in the shared ``workers`` (`Reply.work_on`); only their
-    connection waits. Connections with many requests take turns of `SLICE_SECONDS`.
+    call. Slow requests run in the shared ``workers`` (`Reply.work_on`); only their connection waits.
+    Connections with many requests take turns of `SLICE_SECONDS`.
 
     What a client sent before it closed is still handled, as producers without acknowledgements send and
-    leave, unless an answer cannot be sent. A request that waits for something else is then dropped, and so is
-    one whose connection closes before a worker starts it.
+    leave. A request that waits for something else, or for a worker, is then dropped.
 
     A request must arrive within ``max_receive_seconds`` of its first byte. ``memory`` is shared with other
     processors. An ``entrance``'s limits hold until its sessions are admitted.

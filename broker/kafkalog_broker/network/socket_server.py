@@ -267,11 +267,9 @@ class NetworkConfig:
 class SocketServer:
     """Accepts connections, splits their bytes into requests, and sends the handler's answers. Knows no Kafka.
 
-    Handles one request of a connection at a time, in order. *Thread-safe: the owner calls `start` and `stop`
-    once, in this order.* The acceptor thread owns the listening socket, each processor thread its
-    connections; they share only queues with a wake-up pipe, and the ``memory``, possibly with other servers.
-    The handler runs in a processor thread and must not block: slow work goes to a worker (`Reply.work_on`),
-    waiting requests keep their `Reply`.
+    *Thread-safe: the owner calls `start` and `stop` once, in this order.* The acceptor thread owns the
+    listening socket, each processor thread its connections; they share queues, and the ``memory``. The
+    handler runs in a processor thread and must not block: slow work goes to a worker (`Reply.work_on`).
     """
 
     def __init__(

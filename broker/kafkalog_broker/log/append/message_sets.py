@@ -1,8 +1,7 @@
 """Checks and numbers message sets of 0.7, v0 and v1 before an append. Pure.
 
-Sets that need no change are stored as received. The rules for v0 and v1 are Kafka's (2.8 ``LogValidator``,
-``UnifiedLog``): one bad message rejects the request. Unlike in v2 batches every message is read, inner ones
-too: old producers do not number them, and compressed sets contain the offsets.
+The rules for v0 and v1 are Kafka's (2.8 ``LogValidator``, ``UnifiedLog``): one bad message rejects the
+request. Every message is read, inner ones too: old producers do not number them.
 """
 
 from __future__ import annotations
@@ -75,10 +74,7 @@ def check_count(count: int) -> None:
 def number_sets(
     data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
 ) -> Checked:
-    """Number the entries from ``base_offset``, in place if possible; the result can be numbered again.
-
-    That rewrites only compressed v0 sets, as v1 inner offsets are relative. Raises `MessageTooLarge`.
-    """
+    """Number the entries, in place but for compressed v0 sets; repeatable. Raises `MessageTooLarge`."""
     numbered: list[CheckedBatch] = []
     made = bytearray()
     position = taken = 0  # bytes before `taken` are in `made`, or were rewritten
@@ -143,14 +139,12 @@ def _check_wrapper(
 def _assign(
     data: memoryview, position: int, batch: CheckedBatch, base_offset: int, log_append_time_ms: int | None
 ) -> None:
-    """Number an entry in place. A v1 entry is checksummed again only if its time changes: to the log append
-    time, or to a set's largest inner time, which some producers do not write.
-    """
     offset = base_offset + batch.named_delta
     if log_append_time_ms is not None:
         kind = TimestampType.LOG_APPEND_TIME
         assign_entry(data, position, offset=offset, timestamp=log_append_time_ms, timestamp_type=kind)
     elif batch.magic and read_entry(data, position).timestamp != batch.max_timestamp:
+        # Some producers do not write a set's largest inner time.
         assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
     else:
         assign_offset(data, position, offset)

@@ -63,9 +63,7 @@ class _Producer:
 
 
 class ProducerState:
-    """*Not thread-safe: under its log's lock.* Producers of one partition, forgotten ``expiration_ms`` after
-    their last append (``producer.id.expiration.ms``).
-    """
+    """*Not thread-safe: under its log's lock.* Producers of one partition."""
 
     def __init__(self, expiration_ms: int) -> None:
         self._expiration_ms = expiration_ms
@@ -137,9 +135,7 @@ class ProducerState:
     def end(
         self, header: BatchHeader, kind: ControlType, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Close the transaction that the marker at ``offset`` ends, if any; returns it if aborted.
-        A later epoch clears the producer's sequences.
-        """
+        """Close the transaction that the marker at ``offset`` ends, if any; returns it if aborted."""
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch < header.producer_epoch:
             producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, timestamp)

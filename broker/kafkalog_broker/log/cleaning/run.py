@@ -55,9 +55,7 @@ class Dirt:
 def dirt_of(
     segments: Sequence[Segment], first_dirty: int, stable_offset: int, config: LogConfig, now_ms: int
 ) -> Dirt:
-    """What to clean in a log with these full segments, up to the first with an open transaction
-    (``stable_offset``) or a record younger than ``min.compaction.lag.ms``.
-    """
+    """What to clean of full segments, up to an open transaction or ``min.compaction.lag.ms``."""
     clean_bytes = dirty_bytes = 0
     end_offset = first_dirty
     earliest: int | None = None
