@@ -27,7 +27,7 @@ from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog_broker.disk.filesystem import FileSystem
-    from kafkalog_broker.inspect.inspection import Finding, SegmentPlace
+    from kafkalog_broker.inspect.inspection import Finding
     from kafkalog_broker.inspect.verify import PartitionReport
 
 _EXAMPLES = """\
@@ -98,60 +98,50 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
     from kafkalog_broker.inspect.contents import Expected, expected_of, read_contents
     from kafkalog_broker.inspect.inspection import (
         PartitionPlace,
+        SegmentPlace,
         inspection_of,
         kind_of,
         partition_place,
         segment_place,
         segments_in,
     )
-    from kafkalog_broker.inspect.verify import verify_file, verify_partition
+    from kafkalog_broker.inspect.verify import verify_log
 
-    def partition(found: PartitionPlace, expected: Expected, expect: Callable[[], Expected]) -> _Job:
-        inspection = inspection_of(found.path, generation, files)
+    def job(found: PartitionPlace | SegmentPlace, expected: Expected, expect: Callable[[], Expected]) -> _Job:
         segments: list[SegmentPlace] = []
-        with suppress(FileNotFoundError):  # it is being deleted
-            segments = segments_in(found.path, files)
+        last = True
+        if isinstance(found, SegmentPlace):
+            directory, segments = found.path.parent, [found]
+            newest = segments_in(directory, files)[-1:]
+            last = not newest or newest[0].base_offset <= found.base_offset
+        else:
+            directory = found.path
+            with suppress(FileNotFoundError):  # it is being deleted
+                segments = segments_in(directory, files)
+        inspection = inspection_of(directory, generation, files)
         return _Job(
             sum(segment.size for segment in segments),
-            lambda advance: verify_partition(
-                files, found, inspection, expected,
-                deep=deep, progress=advance, expect=expect,
+            lambda advance: verify_log(
+                files, found, inspection, expected, last=last, deep=deep, progress=advance, expect=expect
             ),
-        )  # fmt: skip
+        )
 
-    expect: Callable[[], Expected] = Expected
     kind = "properties" if is_properties(place) else kind_of(place, files)
     if kind in ("data", "properties"):
         for directory in directories_of(place):
             contents = read_contents(directory, files)
             yield _Job(0, lambda _: None, contents.findings)
             for found in contents.partitions:
-                yield partition(found, contents.expected(found), partial(expected_of, found, files))
-    elif kind == "partition":
-        place = place.absolute()
-        named = partition_place(place)
-        if named is None:
-            yield partition(PartitionPlace(place, TopicPartition(place.name, 0)), Expected(), Expected)
-        else:
-            expect = partial(expected_of, named, files)
-            yield partition(named, expect(), expect)
-    else:
-        segment = segment_place(place.absolute())
-        if segment is None:
-            raise InvalidConfig(f"{place} is no segment: it is an index; name its segment")
-        named = partition_place(segment.path.parent)
-        if named is not None:
-            expect = partial(expected_of, named, files)
-        inspection = inspection_of(segment.path.parent, generation, files)
-        newest = segments_in(segment.path.parent, files)[-1:]
-        last = not newest or newest[0].base_offset <= segment.base_offset
-        yield _Job(
-            segment.size,
-            lambda advance: verify_file(
-                files, segment, inspection, expect(),
-                last=last, deep=deep, progress=advance, expect=expect,
-            ),
-        )  # fmt: skip
+                yield job(found, contents.expected(found), partial(expected_of, found, files))
+        return
+    place = place.absolute()
+    segment = None if kind == "partition" else segment_place(place)
+    if segment is None and kind != "partition":
+        raise InvalidConfig(f"{place} is no segment: it is an index; name its segment")
+    named = partition_place(place if segment is None else place.parent)
+    expect = Expected if named is None else partial(expected_of, named, files)
+    unnamed = PartitionPlace(place, TopicPartition(place.name, 0))
+    yield job(segment or named or unnamed, expect(), expect)
 
 
 def _tell(report: PartitionReport | None, findings: Sequence[Finding]) -> None:

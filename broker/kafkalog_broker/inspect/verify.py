@@ -63,76 +63,22 @@ class PartitionReport:
         return not any(finding.damage for finding in self.findings)
 
 
-def verify_partition(
+def verify_log(
     files: FileSystem,
-    place: PartitionPlace,
+    place: PartitionPlace | SegmentPlace,
     inspection: Inspection,
     expected: Expected,
     *,
+    last: bool = True,
     deep: bool = False,
     progress: Progress = lambda _: None,
     expect: Callable[[], Expected] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check every segment of a partition; ``deep`` also decompresses and parses each entry. Beside a running
-    broker damage is checked again, with the facts that ``expect`` then returns.
+    """Check every segment of a partition, or one, the ``last`` or not; ``deep`` also decompresses and parses
+    entries. Beside a running broker damage is checked again, with the facts that ``expect`` then returns.
     """
-
-    def check(expected: Expected, progress: Progress) -> PartitionReport:
-        check = _Check(files, expected, PartitionReport(place.path.name, inspection), deep, progress)
-        try:
-            segments = check.against_list(place.path)
-        except FileNotFoundError:
-            if place.path.exists():
-                raise
-            check.note("removed while it was being checked", path=place.path)
-            return check.report
-        if not segments:
-            check.find("there is no segment in it", path=place.path)
-        ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
-        for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
-            last = number == len(segments) - 1
-            check.segment(segment, first=number == 0, last=last, end_offset=end_offset)
-        check.against_end(place.path, segments)
-        return check.report
-
-    return _checked_again(check, files, place.path, expected, expect, progress, clock)
-
-
-def verify_file(
-    files: FileSystem,
-    segment: SegmentPlace,
-    inspection: Inspection,
-    expected: Expected,
-    *,
-    last: bool,
-    deep: bool = False,
-    progress: Progress = lambda _: None,
-    expect: Callable[[], Expected] | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-) -> PartitionReport:
-    """Check one segment as `verify_partition`; ``last`` if none follows. Raises `OSError`."""
-    directory = segment.path.parent
-
-    def check(expected: Expected, progress: Progress) -> PartitionReport:
-        check = _Check(files, expected, PartitionReport(segment.path.name, inspection), deep, progress)
-        check.read_list(directory, segments_in(directory, files))
-        check.segment(segment, first=True, last=last)
-        return check.report
-
-    return _checked_again(check, files, directory, expected, expect, progress, clock)
-
-
-def _checked_again(
-    check: Callable[[Expected, Progress], PartitionReport],
-    files: FileSystem,
-    directory: Path,
-    expected: Expected,
-    expect: Callable[[], Expected] | None,
-    progress: Progress,
-    clock: Clock,
-) -> PartitionReport:
-    """The stable result of ``check``; only its first run reports progress."""
+    directory = place.path.parent if isinstance(place, SegmentPlace) else place.path
     newest, looks = expected, 0
 
     def state() -> tuple[object, Expected]:
@@ -144,7 +90,14 @@ def _checked_again(
     def look() -> PartitionReport:
         nonlocal looks
         looks += 1
-        return check(newest, progress if looks == 1 else lambda _: None)
+        report = PartitionReport(place.path.name, inspection)
+        check = _Check(files, newest, report, deep, progress if looks == 1 else lambda _: None)
+        if isinstance(place, SegmentPlace):
+            check.read_list(directory, segments_in(directory, files))
+            check.segment(place, first=True, last=last)
+        else:
+            check.partition(directory)
+        return report
 
     return look_again(
         look, lambda report: damage_in(report.findings), state, directory.absolute().parent, clock
@@ -176,6 +129,22 @@ class _Check:
 
     def note(self, what: str, position: int | None = None, *, path: Path | None = None) -> None:
         self.report.findings.append(note(path or self._segment.path, what, position))
+
+    def partition(self, directory: Path) -> None:
+        try:
+            segments = self.against_list(directory)
+        except FileNotFoundError:
+            if directory.exists():
+                raise
+            self.note("removed while it was being checked", path=directory)
+            return
+        if not segments:
+            self.find("there is no segment in it", path=directory)
+        ends = [segment.base_offset for segment in segments[1:]] + [LAST_OFFSET]
+        for number, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+            last = number == len(segments) - 1
+            self.segment(segment, first=number == 0, last=last, end_offset=end_offset)
+        self.against_end(directory, segments)
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
         """Read the segment list, with the cleaned and start offsets."""

@@ -295,9 +295,8 @@ class Loading:
                     )  # fmt: skip
                 if fault is not None and found.next_offset < self._durable_offset:
                     end = self._durable_offset if last else end_offset
-                    raise MissingSegments(
-                        self._directory,
-                        [Missing(found.next_offset, end, f"{segment.path.name}, byte {found.size}: {fault}")],
+                    raise self._lost(
+                        found.next_offset, end, f"{segment.path.name}, byte {found.size}: {fault}"
                     )
                 kept.append(segment)
             if fault is not None:
@@ -307,7 +306,7 @@ class Loading:
         end_offset = kept[-1].next_offset
         if end_offset < self._durable_offset:
             why = f"{kept[-1].path.name} ends before them, and no segment follows"
-            raise MissingSegments(self._directory, [Missing(end_offset, self._durable_offset, why)])
+            raise self._lost(end_offset, self._durable_offset, why)
         if damaged:
             # Do not append after damage: its segment stays as it is.
             kept.append(new_segment(self._directory, end_offset, self._config, self._tools))
@@ -323,8 +322,11 @@ class Loading:
             return False
         if gap > 0 and before.next_offset < self._durable_offset:
             why = f"{before.path.name} ends before them, and {segment.path.name} is the next"
-            raise MissingSegments(self._directory, [Missing(before.next_offset, segment.base_offset, why)])
+            raise self._lost(before.next_offset, segment.base_offset, why)
         return True
+
+    def _lost(self, first: int, end: int, why: str) -> MissingSegments:
+        return MissingSegments(self._directory, [Missing(first, end, why)])
 
     def _finish(self, kept: list[Segment]) -> None:
         """Write the list if it changed, then move unlisted segments aside."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from kafkalog_broker.disk.filesystem import ReadOnlyFiles
 from kafkalog_broker.inspect.contents import read_contents
 from kafkalog_broker.inspect.inspection import inspection_of, partition_place
-from kafkalog_broker.inspect.verify import PartitionReport, verify_partition
+from kafkalog_broker.inspect.verify import PartitionReport, verify_log
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import START_MS, batch, crash, message_set, open_log
 from tests.support.protocol.wire07 import entry, zipped
@@ -85,7 +85,7 @@ def checked(partition: Path, *, deep: bool = False, torn: bool = False) -> Parti
     place = partition_place(partition)
     assert place is not None
     inspection = inspection_of(partition, "0.8", files)
-    return verify_partition(files, place, inspection, contents.expected(place), deep=deep)
+    return verify_log(files, place, inspection, contents.expected(place), deep=deep)
 
 
 def damages(report: PartitionReport) -> list[tuple[str, int | None, str]]:

@@ -16,7 +16,7 @@ from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, OsFileSy
 from kafkalog_broker.disk.process_lock import hold, own_mark
 from kafkalog_broker.inspect.contents import Finding, expected_of, read_contents
 from kafkalog_broker.inspect.inspection import inspection_of
-from kafkalog_broker.inspect.verify import verify_partition
+from kafkalog_broker.inspect.verify import verify_log
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.cleaning import cleaner_of, keyed, put
 from tests.support.log.data_directories import cut, flip, segments, write_log
@@ -98,7 +98,7 @@ def damage_in(directory: Path, files: ReadOnlyFiles, clock: ManualClock) -> list
         inspection = inspection_of(place.path, "0.8", files)
         expect = partial(expected_of, place, files)
         expected = contents.expected(place)
-        findings += verify_partition(files, place, inspection, expected, expect=expect, clock=clock).findings
+        findings += verify_log(files, place, inspection, expected, expect=expect, clock=clock).findings
     return [finding for finding in findings if finding.damage]
 
 

@@ -11,7 +11,7 @@ import pytest
 from kafkalog_broker.disk.filesystem import ReadOnlyFiles
 from kafkalog_broker.inspect.contents import read_contents
 from kafkalog_broker.inspect.inspection import inspection_of
-from kafkalog_broker.inspect.verify import verify_partition
+from kafkalog_broker.inspect.verify import verify_log
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
@@ -117,7 +117,7 @@ def test_names_that_only_07_allows_are_checked_too(tmp_path: Path) -> None:
     assert [place.partition.topic for place in contents.partitions] == [".hidden", "a-1", "té x%"]
     for place in contents.partitions:
         inspection = inspection_of(place.path, "0.8", FILES)
-        report = verify_partition(FILES, place, inspection, contents.expected(place))
+        report = verify_log(FILES, place, inspection, contents.expected(place))
         assert (report.findings, report.entry_count) == ([], 1)
 
 
