@@ -28,6 +28,7 @@ from kafkalog_broker.log.recovery import CleanState, cleaned_segment, new_segmen
 from kafkalog_broker.log.retention import (
     RetentionPolicy,
     SegmentFacts,
+    check_timed,
     count_expired,
     just_written,
     lost_by_their_times,
@@ -36,9 +37,7 @@ from kafkalog_broker.log.segment import Segment
 from kafkalog_broker.log.segment_list import ListFile, SegmentList
 from pyspark_kafkalog.errors import (
     CorruptMessage,
-    ErrorCode,
     OffsetOutOfRange,
-    ServerError,
     StorageError,
     UnknownTopicOrPartition,
 )
@@ -138,12 +137,10 @@ class Log:
     ) -> AppendResult:
         """Append whole batches, numbering them in place, or 0.7 messages. All or nothing.
 
-        ``internal``: the broker's own batches, which skip the sequence check. ``guard`` is entered before the
-        lock and left after the write; it refuses by raising. Readers see the records on return, in 0.7 once
-        flushed.
-
-        Raises as the family's check and `ProducerState.check`; `StorageError`: the disk is full or failed;
-        `TakesLong`: only with ``at_once``.
+        Readers see the records on return, in 0.7 once flushed. ``internal``: the broker's own batches, which
+        skip the sequence check. ``guard`` is entered before the lock and left after the write. Raises as the
+        family's check and `ProducerState.check`; `StorageError`: the disk is full or failed; `TakesLong`: only
+        with ``at_once``.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
@@ -255,10 +252,8 @@ class Log:
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> FileSlice:
         """Whole batches from the one holding ``offset``, at most ``max_bytes``, up to the end of the segment.
-
-        With ``at_least_one`` the first batch may be larger. It may begin before ``offset``, except for 0.7.
-        Empty at the log's end, or if the first batch does not fit. The caller closes the slice. Raises
-        `OffsetOutOfRange`: not within ``[start_offset, readable_end]``; `CorruptMessage`; `StorageError`.
+        With ``at_least_one`` the first batch may be larger. Empty at the log's end, or if the first batch
+        does not fit. The caller closes it. Raises `OffsetOutOfRange`; `CorruptMessage`; `StorageError`.
         """
         while True:
             self._check_open()
@@ -344,15 +339,11 @@ class Log:
         since = self._unflushed_since
         return since is not None and (monotonic_now - since) * 1000 >= self.config.flush_ms
 
-    def flush(self) -> None:
-        """Make everything appended so far durable. Raises `StorageError`: the directory is offline."""
-        with self._maintenance:
-            grown = self._flush()
-        self._report(grown)
-
-    def flush_if_free(self) -> None:
-        """`flush`, unless another flush or deletion is running; the next round then does it."""
-        if self._maintenance.acquire(blocking=False):
+    def flush(self, *, wait: bool = True) -> None:
+        """Make everything appended so far durable; without ``wait`` not while another flush or deletion runs.
+        Raises `StorageError`: the directory is offline.
+        """
+        if self._maintenance.acquire(blocking=wait):
             try:
                 grown = self._flush()
             finally:
@@ -381,7 +372,8 @@ class Log:
             with self.directory.refusing(f"deleting segments of {self.path.name}"):
                 with self._lock:
                     now_and_then = zip(self.segments, asked, facts[:allowed], strict=False)
-                    count = len([*takewhile(_is_unchanged, now_and_then)])
+                    same = takewhile(lambda s: s[0] is s[1] and s[0].size == s[2].size_bytes, now_and_then)
+                    count = sum(1 for _ in same)
                     if not count:
                         return []
                     if count == len(self.segments):
@@ -604,18 +596,3 @@ class Log:
         self._list.is_due = True
         self._list.replace_if_due(self.segments, self.start_offset)
         self._save_producers()
-
-
-def _is_unchanged(one: tuple[Segment, Segment, SegmentFacts]) -> bool:
-    return one[0] is one[1] and one[0].size == one[2].size_bytes
-
-
-def check_timed(partition: TopicPartition, config: LogConfig) -> None:
-    """Raise `ServerError` if the topic's format, v0, has no timestamps.
-    Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
-    """
-    if config.magic == 0:
-        raise ServerError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"{partition}: messages have no time with message.format.version={config.message_format_version}",
-        )

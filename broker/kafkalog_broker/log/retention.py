@@ -10,8 +10,8 @@ from itertools import takewhile
 from typing import Protocol, TypeAlias
 
 from kafkalog_broker.config.broker_config import LogConfig
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
 _JUST_WRITTEN_MS = 3_600_000
 
@@ -191,3 +191,14 @@ def offsets_before(
     else:
         count = next((n for n in range(len(found), 0, -1) if found[n - 1][1] <= timestamp), 0)
     return tuple(offset for offset, _ in reversed(found[max(0, count - max_count) : count]))
+
+
+def check_timed(partition: TopicPartition, config: LogConfig) -> None:
+    """Raise `ServerError` if the topic's format, v0, has no timestamps.
+    Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
+    """
+    if config.magic == 0:
+        raise ServerError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{partition}: messages have no time with message.format.version={config.message_format_version}",
+        )

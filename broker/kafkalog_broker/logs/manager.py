@@ -89,7 +89,7 @@ class LogManager:
         self._files = files if files is not None else OsFileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
         self._make_defaults = defaults
-        self._defaults = LogConfig()
+        self.defaults = LogConfig()
         self._settings_change = 0
         self._clock = clock
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
@@ -135,10 +135,8 @@ class LogManager:
                     self._meta = self._agree(opened)
                 except OSError as e:
                     raise StorageError(f"meta.properties: {e}") from e
-                self._defaults = self._read_defaults(opened)
-                found = Startup(
-                    list(opened), self._defaults, self._files, self._tools, self._truncate_missing
-                )
+                self.defaults = self._read_defaults(opened)
+                found = Startup(list(opened), self.defaults, self._files, self._tools, self._truncate_missing)
                 found.run(all_online=len(opened) == len(self._directories))
             except BaseException:
                 self._pool.close()
@@ -224,7 +222,7 @@ class LogManager:
         family.check_name(name, ())
         if partition_count < 1:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
-        self._defaults.overridden(overrides or {})  # raises if invalid
+        self.defaults.overridden(overrides or {})  # raises if invalid
         here = tuple(range(partition_count) if numbers is None else numbers)
         topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count)
         with self._lock:
@@ -237,7 +235,7 @@ class LogManager:
             logs = self._make_partitions(name, topic, topic.partitions, starts)
             with self._lock:
                 for log in logs.values():
-                    log.config = self._defaults.overridden(topic.overrides)
+                    log.config = self.defaults.overridden(topic.overrides)
                 self._commit(name, topic, store, logs)
         finally:
             with self._lock:
@@ -270,17 +268,13 @@ class LogManager:
                     remove_partitions(self._files, logs)
                     raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
                 for log in logs.values():
-                    log.config = self._defaults.overridden(now.overrides)
+                    log.config = self.defaults.overridden(now.overrides)
                 here = tuple(sorted({*now.partitions, *added}))
                 topic = StoredTopic(now.topic_id, here, now.overrides, now.generation, max(total, now.total))
                 self._commit(name, topic, self._stores[name], logs)
         finally:
             with self._lock:
                 self._making.discard(name)
-
-    @property
-    def defaults(self) -> LogConfig:
-        return self._defaults
 
     def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
         """Apply new ``defaults`` to all topics; every directory stores the ``settings`` they come from.
@@ -291,7 +285,7 @@ class LogManager:
             for directory in self._online():
                 with directory.refusing("writing the broker's properties"):
                     directory.write_settings(change, settings)
-            self._settings_change, self._defaults = change, defaults
+            self._settings_change, self.defaults = change, defaults
             for partition, log in self._logs.items():
                 log.config = defaults.overridden(self._topics[partition.topic].overrides)
 
@@ -315,7 +309,7 @@ class LogManager:
         """
         with self._lock:
             old = self._topic(name)
-            config = self._defaults.overridden(overrides)
+            config = self.defaults.overridden(overrides)
             topic = replace(old, overrides=dict(overrides))
             self._commit(name, topic, self._stores[name], {})
             for number in topic.partitions:
@@ -335,7 +329,7 @@ class LogManager:
         """
         with self._lock:
             topic, store = self._topic(name), self._stores[name]
-            delay_ms = self._defaults.overridden(topic.overrides).file_delete_delay_ms
+            delay_ms = self.defaults.overridden(topic.overrides).file_delete_delay_ms
             records = TopicStore(store.path, self._files)
             store.check()
             with store.refusing(f"deleting topic {name}"):
@@ -403,7 +397,7 @@ class LogManager:
         """Flush logs after ``flush.ms``, and write the recovery points."""
         now = self._clock.monotonic()
         due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
-        for_each_log(due, Log.flush_if_free)
+        for_each_log(due, partial(Log.flush, wait=False))
         for directory in self._directories:
             self._note_recovery_points(directory)
 
@@ -487,7 +481,7 @@ class LogManager:
     def _make_partitions(
         self, name: str, topic: StoredTopic, numbers: Sequence[int], starts: Mapping[int, int]
     ) -> dict[TopicPartition, Log]:
-        config, online = self._defaults.overridden(topic.overrides), self._online()
+        config, online = self.defaults.overridden(topic.overrides), self._online()
         load = dict.fromkeys(online, 0)
         for log in list(self._logs.values()) if len(online) > 1 else ():
             if log.directory in load:

@@ -121,7 +121,7 @@ class Shard(Generic[S]):
 
 class StateTopic(Generic[S]):
     """*Thread-safe.* An internal topic's partitions, each with its share of a coordinator's state.
-    ``_shards`` is replaced under ``_opening``. ``_reading`` lets one thread load shards at a time.
+    ``shards`` is replaced under ``_opening``. ``_reading`` lets one thread load shards at a time.
     """
 
     def __init__(
@@ -147,25 +147,21 @@ class StateTopic(Generic[S]):
         self._placement = placement
         self._opening = threading.Lock()
         self._reading = threading.Lock()
-        self._shards: tuple[Shard[S], ...] = ()
-
-    @property
-    def shards(self) -> tuple[Shard[S], ...]:
+        self.shards: tuple[Shard[S], ...] = ()
         """By partition; empty until the topic is created or found."""
-        return self._shards
 
     def look(self) -> list[Shard[S]]:
         """Check whether the topic exists; returns the shards that are no longer ours, to be dropped."""
         self._find()
         with self._opening:
-            given_up = [shard for shard in self._shards if shard.begun and shard.refusal() is not None]
+            given_up = [shard for shard in self.shards if shard.begun and shard.refusal() is not None]
             for shard in given_up:
                 with shard.lock:
                     shard.given_up = True
             if given_up:
-                self._shards = tuple(
+                self.shards = tuple(
                     self._shard(shard.partition.partition) if shard.given_up else shard
-                    for shard in self._shards
+                    for shard in self.shards
                 )
         return given_up
 
@@ -173,7 +169,7 @@ class StateTopic(Generic[S]):
         """Load our unloaded partitions; returns them, once loaded or failed."""
         with self._reading:
             found = []
-            for shard in self._shards:
+            for shard in self.shards:
                 with shard.lock:
                     if shard.begun or shard.refusal() is not None:
                         continue
@@ -185,7 +181,7 @@ class StateTopic(Generic[S]):
     def check_found(self) -> None:
         """Raise `CoordinatorLoading` while it is unknown whether the cluster has the topic."""
         self._find()
-        if not self._shards and self._placement is not None and self._placement.count() is None:
+        if not self.shards and self._placement is not None and self._placement.count() is None:
             raise CoordinatorLoading(
                 f"this broker does not know yet whose the partitions of {self._name} are"
             )
@@ -193,7 +189,7 @@ class StateTopic(Generic[S]):
     def open(self) -> None:
         """Create the topic if missing, possibly by asking ZooKeeper. Raises `KafkaError`."""
         self.check_found()
-        if not self._shards:
+        if not self.shards:
             try:
                 self._create()
             except TopicAlreadyExists:
@@ -201,7 +197,7 @@ class StateTopic(Generic[S]):
             else:
                 self._find()
                 self.load()  # it is empty: no need to wait for the loading thread
-        if not self._shards:
+        if not self.shards:
             raise CoordinatorLoading(f"{self._name} is being made")
 
     def shard_of(self, key: str) -> Shard[S]:
@@ -209,13 +205,13 @@ class StateTopic(Generic[S]):
         cluster only `open` does, as request threads must not wait for ZooKeeper. Raises `ServerError`
         NOT_COORDINATOR: the topic does not exist; `KafkaError`: it cannot be created or located.
         """
-        if not self._shards:
+        if not self.shards:
             if self._placement is None:
                 self.open()
             self.check_found()
-        if not self._shards:
+        if not self.shards:
             raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self._name} yet")
-        return self._shards[partition_for(key, len(self._shards))]
+        return self.shards[partition_for(key, len(self.shards))]
 
     def append(
         self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
@@ -251,7 +247,7 @@ class StateTopic(Generic[S]):
             _log.exception("%s cannot be loaded, what it keeps stays unavailable", shard.partition)
 
     def _find(self) -> None:
-        if self._shards:
+        if self.shards:
             return
         if self._placement is not None:
             count = self._placement.count() or 0
@@ -259,8 +255,8 @@ class StateTopic(Generic[S]):
             topic = self._logs.topics().get(self._name)
             count = 0 if topic is None else len(topic.partitions)
         with self._opening:
-            if not self._shards:
-                self._shards = tuple(self._shard(number) for number in range(count))
+            if not self.shards:
+                self.shards = tuple(self._shard(number) for number in range(count))
 
     def _shard(self, partition: int) -> Shard[S]:
         where = TopicPartition(self._name, partition)
