@@ -139,8 +139,7 @@ class Log:
 
         Readers see the records on return, in 0.7 once flushed. ``internal``: the broker's own batches, which
         skip the sequence check. ``guard`` is entered before the lock and left after the write. Raises as the
-        family's check and `ProducerState.check`; `StorageError`: the disk is full or failed; `TakesLong`: only
-        with ``at_once``.
+        family's check and `ProducerState.check`; `StorageError`; `TakesLong`, only with ``at_once``.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config

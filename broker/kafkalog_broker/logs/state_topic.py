@@ -276,14 +276,12 @@ def partition_for(key: str, partition_count: int) -> int:
 
 def encode_records(records: Sequence[NewRecord], producer: tuple[int, int] | None = None) -> bytearray:
     data = bytearray()
+    (producer_id, epoch), sequence = producer or (-1, -1), -1 if producer is None else 0
     for batch in _batches(records):
-        if producer is None:
-            data += encode_batch(batch)
-        else:
-            data += encode_batch(
-                batch, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0,
-                transactional=True,
-            )  # fmt: skip
+        data += encode_batch(
+            batch, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
+            transactional=producer is not None,
+        )  # fmt: skip
     return data
 
 

@@ -118,12 +118,8 @@ def topic_of_record(name: str) -> str | None:
 
 def write_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> None:
     """Write the owner into a partition's directory. The file can be recreated from the topic's record."""
-    replace_file(
-        files,
-        directory / PARTITION_METADATA,
-        _partition_metadata(topic.topic_id, topic.generation),
-        durable=False,
-    )
+    data = _partition_metadata(topic.topic_id, topic.generation)
+    replace_file(files, directory / PARTITION_METADATA, data, durable=False)
 
 
 def is_partition_metadata(files: FileSystem, directory: Path, topic: StoredTopic) -> bool:

@@ -145,18 +145,15 @@ class Acceptor:
                 sock, address = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
+            host, reached = str(address[0]), ""
             if self.connection_count >= self._max_connections:
+                reached = f"max.connections={self._max_connections}"
+            elif not self._addresses.take(host):
+                reached = "max.connections.per.ip"
+            if reached:
                 sock.close()
                 self._refused_count += 1
-                self._complain(
-                    f"max.connections={self._max_connections} reached, closed {peer_name(address)}"
-                )
-                continue
-            host = str(address[0])
-            if not self._addresses.take(host):
-                sock.close()
-                self._refused_count += 1
-                self._complain(f"max.connections.per.ip reached, closed {peer_name(address)}")
+                self._complain(f"{reached} reached, closed {peer_name(address)}")
                 continue
             try:
                 self._prepare(sock)

@@ -184,45 +184,34 @@ def _clean_group(
     base_offset, next_offset = sources[0].base_offset, sources[-1].next_offset
     path = sources[0].path.with_name(f"{base_offset:011d}-{next_offset:011d}{CLEANED_SUFFIX}")
     rules.aborted_rows.clear()
+    parts: list[bytes] = []
+    waiting = written = 0
     try:
         with closing(files.open(path, create=True)) as file:
             file.truncate(0)  # left by an earlier cleaning that could not remove it
-            size = _write(sources, job, files, rules, pace, file)
+            for source in sources:
+                rules.keep_legacy = source.modified_ms > job.legacy_horizon_ms
+                for _, data in _entries(files, source, pace):
+                    kept = rules.clean(data)
+                    if kept is None:
+                        continue
+                    parts.append(kept)
+                    waiting += len(kept)
+                    if waiting >= _CHUNK_BYTES:
+                        write_all(file, written, b"".join(parts))
+                        pace(waiting)
+                        written += waiting
+                        parts, waiting = [], 0
+            if parts:
+                write_all(file, written, b"".join(parts))
             file.set_modified(sources[-1].modified_ms)
             file.sync()
     except BaseException:
         with suppress(OSError):
             files.remove(path)
         raise
-    return CleanedFile(first, after, path, size, tuple(rules.aborted_rows), rules.newest.end_offset)
-
-
-def _write(
-    sources: tuple[Segment, ...],
-    job: CleanJob,
-    files: FileSystem,
-    rules: BatchFilter,
-    pace: Pace,
-    file: File,
-) -> int:
-    parts: list[bytes] = []
-    waiting = written = 0
-    for source in sources:
-        rules.keep_legacy = source.modified_ms > job.legacy_horizon_ms
-        for _, data in _entries(files, source, pace):
-            kept = rules.clean(data)
-            if kept is None:
-                continue
-            parts.append(kept)
-            waiting += len(kept)
-            if waiting >= _CHUNK_BYTES:
-                write_all(file, written, b"".join(parts))
-                pace(waiting)
-                written += waiting
-                parts, waiting = [], 0
-    if parts:
-        write_all(file, written, b"".join(parts))
-    return written + waiting
+    aborted = tuple(rules.aborted_rows)
+    return CleanedFile(first, after, path, written + waiting, aborted, rules.newest.end_offset)
 
 
 def _entries(files: FileSystem, source: Segment, pace: Pace) -> Generator[tuple[int, bytes], None, None]:
