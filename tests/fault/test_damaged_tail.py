@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.log.segment_list import FullSegment, SegmentList, write_segment_list
-from kafkalog_broker.log.walk import check_segment
+from kafkalog_broker.log.walk import SegmentCheck
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import V2Format
@@ -107,11 +107,11 @@ def test_damage_is_distinguished_from_a_disk_that_cannot_be_read(tmp_path: Path)
     (tmp_path / "segment").write_bytes(bytes(batch(b"0")))
     file = OsFileSystem().open(tmp_path / "segment")
     frames: list[Frame] = []
-    found = check_segment(file, V2Format(), 69, 0, frames.append, gaps_allowed=False)
+    found = SegmentCheck(file, V2Format(), 69, 0, frames.append, gaps_allowed=False).run()
     assert (found.size, found.next_offset, found.fault) == (69, 1, None)
     file.close()
     with pytest.raises(OSError):
-        check_segment(file, V2Format(), 69, 0, frames.append, gaps_allowed=False)
+        SegmentCheck(file, V2Format(), 69, 0, frames.append, gaps_allowed=False).run()
 
 
 def test_producers_are_replayed_from_what_survived(tmp_path: Path) -> None:

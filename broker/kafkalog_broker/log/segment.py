@@ -18,8 +18,8 @@ from kafkalog_broker.log.walk import (
     CHUNK_BYTES,
     LAST_OFFSET,
     SCAN_BYTES,
+    SegmentCheck,
     Survivors,
-    check_segment,
     in_order,
     is_lost,
     moved,
@@ -270,17 +270,11 @@ class Segment:
         """Check all after a crash, rebuild the indexes, and truncate at damage above ``durable_offset``."""
         scheme = self._make_scheme()
         with self._acquire() as file:
-            found = check_segment(
-                file,
-                self._format,
-                self.size,
-                self.base_offset,
-                _learner(scheme),
-                gaps_allowed=self.gaps_allowed,
+            found = SegmentCheck(
+                file, self._format, self.size, self.base_offset, _learner(scheme), self.gaps_allowed,
                 end_offset=LAST_OFFSET if last else self.next_offset,
-                durable_offset=durable_offset,
-                scan=self._tools.family.scan,
-            )
+                durable_offset=durable_offset, scan=self._tools.family.scan,
+            ).run()  # fmt: skip
             if found.fault is not None and found.next_offset >= durable_offset:
                 file.truncate(found.size)
         self._scheme, self._saved_size = scheme, -1

@@ -1,4 +1,4 @@
-"""Walks over a segment's entries: `walk_frames`, `check_segment` after a crash, and `salvage`.
+"""Walks over a segment's entries: `walk_frames`, `SegmentCheck` after a crash, and `salvage`.
 
 The first two stop at damage, since nothing after it may be served. `salvage` continues, and reports entries
 and damaged ranges. `scan` has an `EntryLayout` for each log family.
@@ -293,127 +293,107 @@ class Survivors:
     damaged: tuple[str, ...] = ()
 
 
-def check_segment(
-    file: File,
-    fmt: MessageFormat,
-    size: int,
-    base_offset: int,
-    on_frame: Callable[[Frame], None],
-    *,
-    gaps_allowed: bool,
-    end_offset: int = LAST_OFFSET,
-    durable_offset: int = 0,
-    scan: Scan | None = None,
-) -> Survivors:
-    """Check ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame: complete,
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    """Checks ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame: complete,
     with a good checksum, its offsets following the previous ones (``gaps_allowed``: rising) and below
     ``end_offset``. Stops at the first invalid one; below ``durable_offset``, where damage cannot be the
     crash's, it continues at what ``scan`` finds. Raises `OSError`.
     """
-    position, next_offset = 0, base_offset
-    damaged: list[str] = []
-    while True:
-        found = _check_from(
-            file, fmt, size, position, next_offset, on_frame,
-            base_offset=base_offset, end_offset=end_offset, gaps_allowed=gaps_allowed,
-        )  # fmt: skip
-        if found.fault is None or found.next_offset >= durable_offset or scan is None:
-            break
-        after = _after_damage(file, size, found, scan, base_offset, end_offset)
-        if after is None:
-            break
-        damaged.append(f"byte {found.size}: {found.fault}")
-        position, next_offset = after
-    return Survivors(found.size, found.next_offset, found.fault, tuple(damaged))
 
+    file: File
+    format: MessageFormat
+    size: int
+    base_offset: int
+    on_frame: Callable[[Frame], None]
+    gaps_allowed: bool
+    end_offset: int = LAST_OFFSET
+    durable_offset: int = 0
+    scan: Scan | None = None
 
-def _after_damage(
-    file: File, size: int, found: Survivors, scan: Scan, base_offset: int, end_offset: int
-) -> tuple[int, int] | None:
-    """Position and offset at which to continue after a fault; None if nothing follows it."""
-    moved_to: tuple[int, int] | None = None  # where to continue if only the first entry's offset is wrong
-    for entry in scan(file, size, base_offset, found.size):
-        if isinstance(entry, Damage):
+    def run(self) -> Survivors:
+        position, next_offset = 0, self.base_offset
+        damaged: list[str] = []
+        while True:
+            found = self._check_from(position, next_offset)
+            if found.fault is None or found.next_offset >= self.durable_offset or self.scan is None:
+                break
+            after = self._after_damage(found, self.scan)
+            if after is None:
+                break
+            damaged.append(f"byte {found.size}: {found.fault}")
+            position, next_offset = after
+        return Survivors(found.size, found.next_offset, found.fault, tuple(damaged))
+
+    def _after_damage(self, found: Survivors, scan: Scan) -> tuple[int, int] | None:
+        """Position and offset at which to continue after a fault; None if nothing follows it."""
+        moved_to: tuple[int, int] | None = None  # where to continue if only the first entry's offset is wrong
+        for entry in scan(self.file, self.size, self.base_offset, found.size):
+            if isinstance(entry, Damage):
+                moved_to = None
+                continue
+            if moved_to is not None and entry.first_offset == moved_to[1]:
+                return moved_to
             moved_to = None
-            continue
-        if moved_to is not None and entry.first_offset == moved_to[1]:
-            return moved_to
-        moved_to = None
-        if entry.position == found.size and entry.first_is_known:
-            if not entry.sound and entry.first_offset == found.next_offset:
-                return entry.end, entry.next_offset  # only its content is bad
-            after = found.next_offset + entry.next_offset - entry.first_offset
-            moved_to = (entry.end, after) if entry.sound and after <= end_offset else None
-        elif (
-            entry.sound
-            and entry.position > found.size
-            and found.next_offset <= entry.first_offset
-            and entry.next_offset <= end_offset
-        ):
-            return entry.position, entry.first_offset
-    return moved_to
+            if entry.position == found.size and entry.first_is_known:
+                if not entry.sound and entry.first_offset == found.next_offset:
+                    return entry.end, entry.next_offset  # only its content is bad
+                after = found.next_offset + entry.next_offset - entry.first_offset
+                moved_to = (entry.end, after) if entry.sound and after <= self.end_offset else None
+            elif (
+                entry.sound
+                and entry.position > found.size
+                and found.next_offset <= entry.first_offset
+                and entry.next_offset <= self.end_offset
+            ):
+                return entry.position, entry.first_offset
+        return moved_to
 
+    def _check_from(self, position: int, next_offset: int) -> Survivors:
+        while position < self.size:
+            buf = memoryview(self.file.read_at(position, min(SCAN_BYTES, self.size - position)))
+            inside = 0
+            while position < self.size:
+                try:
+                    frame = self._valid_frame(buf, inside, position, next_offset)
+                    if frame is None:
+                        break
+                    gap = frame.first_offset - next_offset
+                    if gap and not self._may_leave(gap, frame):
+                        raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
+                    if frame.next_offset > self.end_offset:
+                        raise CorruptMessage(
+                            f"offset {frame.last_offset} is above the segment's last, {self.end_offset - 1}"
+                        )
+                except CorruptMessage as e:
+                    return Survivors(position, next_offset, str(e))
+                self.on_frame(moved(frame, position))
+                inside += frame.size
+                position += frame.size
+                next_offset = frame.next_offset
+        return Survivors(position, next_offset, None)
 
-def _check_from(
-    file: File,
-    fmt: MessageFormat,
-    size: int,
-    position: int,
-    next_offset: int,
-    on_frame: Callable[[Frame], None],
-    *,
-    base_offset: int,
-    end_offset: int,
-    gaps_allowed: bool,
-) -> Survivors:
-    while position < size:
-        buf = memoryview(file.read_at(position, min(SCAN_BYTES, size - position)))
-        inside = 0
-        while position < size:
-            try:
-                frame = _valid_frame(file, fmt, buf, inside, position, size, next_offset)
-                if frame is None:
-                    break
-                gap = frame.first_offset - next_offset
-                if gap and not _may_leave(gap, frame, base_offset, gaps_allowed):
-                    raise CorruptMessage(f"offset {frame.first_offset} follows {next_offset - 1}")
-                if frame.next_offset > end_offset:
-                    raise CorruptMessage(
-                        f"offset {frame.last_offset} is above the segment's last, {end_offset - 1}"
-                    )
-            except CorruptMessage as e:
-                return Survivors(position, next_offset, str(e))
-            on_frame(moved(frame, position))
-            inside += frame.size
-            position += frame.size
-            next_offset = frame.next_offset
-    return Survivors(position, next_offset, None)
+    def _may_leave(self, gap: int, frame: Frame) -> bool:
+        """Whether a gap is allowed, or only apparent: compressed sets hide their first offset."""
+        if gap < 0 or frame.last_offset - self.base_offset > MAX_RELATIVE:
+            return False
+        return self.gaps_allowed or (not frame.first_is_known and gap < frame.size * MESSAGES_PER_BYTE)
 
-
-def _may_leave(gap: int, frame: Frame, base_offset: int, gaps_allowed: bool) -> bool:
-    """Whether a gap is allowed, or only apparent: compressed v0 and v1 sets state their last offset only."""
-    if gap < 0 or frame.last_offset - base_offset > MAX_RELATIVE:
-        return False
-    return gaps_allowed or (not frame.first_is_known and gap < frame.size * MESSAGES_PER_BYTE)
-
-
-def _valid_frame(
-    file: File, fmt: MessageFormat, buf: memoryview, inside: int, position: int, size: int, offset: int
-) -> Frame | None:
-    """The frame at ``inside`` in ``buf``, checked; None if more of the file must be read first."""
-    frame = fmt.frame_at(buf, inside, offset)
-    if frame is None:
-        if inside == 0:
-            raise CorruptMessage(f"an entry is cut short at byte {size}")
-        return None
-    # Before allocating: a nonsense length must not exceed the file.
-    if position + frame.size > size:
-        raise CorruptMessage(f"the entry at byte {position} does not end in the file's {size} bytes")
-    if frame.end <= len(buf):
-        fmt.verify(buf, frame)
+    def _valid_frame(self, buf: memoryview, inside: int, position: int, offset: int) -> Frame | None:
+        """The frame at ``inside`` in ``buf``, checked; None if more of the file must be read first."""
+        frame = self.format.frame_at(buf, inside, offset)
+        if frame is None:
+            if inside == 0:
+                raise CorruptMessage(f"an entry is cut short at byte {self.size}")
+            return None
+        # Before allocating: a nonsense length must not exceed the file.
+        if position + frame.size > self.size:
+            raise CorruptMessage(f"the entry at byte {position} does not end in the file's {self.size} bytes")
+        if frame.end <= len(buf):
+            self.format.verify(buf, frame)
+            return frame
+        if inside:
+            return None
+        whole = memoryview(self.file.read_at(position, frame.size))
+        self.format.verify(whole, moved(frame, 0))
         return frame
-    if inside:
-        return None
-    whole = memoryview(file.read_at(position, frame.size))
-    fmt.verify(whole, moved(frame, 0))
-    return frame
