@@ -119,7 +119,7 @@ def test_requests_before_a_bad_size_are_answered_before_the_connection_is_closed
 
 def test_a_claim_within_the_limit_takes_memory_only_for_what_came() -> None:
     with serving(echo, max_request_bytes=2**31 - 1) as server:
-        counts = server._metrics
+        counts = server._processors[0]._metrics
         assert isinstance(counts, Counts)
         clients = [Client(server.port) for _ in range(20)]
         before = _resident_bytes()
@@ -241,7 +241,7 @@ def test_on_close_is_called_when_the_client_leaves_while_its_request_is_in_hand(
 
 def test_bytes_and_connections_are_counted() -> None:
     with serving(echo) as server, Client(server.port) as client:
-        counts = server._metrics
+        counts = server._processors[0]._metrics
         assert isinstance(counts, Counts)
         client.send(b"12345", b"678")
         client.receive()
