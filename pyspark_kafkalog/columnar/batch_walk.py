@@ -67,7 +67,7 @@ class PlainWalks:
     def walk_batches(
         self, _data: memoryview, _place: WalkPosition, _limits: ColumnLimits, _suspects: Collection[int]
     ) -> BatchRun:
-        """Ends at once; see `types.Walks`."""
+        """Ends at once; see `column_types.Walks`."""
         return _ONE_BY_ONE
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
@@ -86,7 +86,7 @@ def _fits(block: Block, kind: Kind, records: int, size: int, limits: ColumnLimit
 
 
 class BatchWalk:
-    """Walks batches since 0.8; see `types.Walker`."""
+    """Walks batches since 0.8; see `column_types.Walker`."""
 
     columns_go_on = False
 

@@ -43,7 +43,7 @@ class _Set:
 
 
 class EntryWalk:
-    """See `types.Walker`; wanted are the entries that begin in the range."""
+    """See `column_types.Walker`; wanted are the entries that begin in the range."""
 
     columns_go_on = True
 
@@ -63,7 +63,7 @@ class EntryWalk:
         return self._opened[0].offset if self._opened else self._answer.start + self._outer.position
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[list[Block]]:  # noqa: ARG002
-        """The opened entries and what follows them in the answer; see `types.Walker`."""
+        """The opened entries and what follows them in the answer; see `column_types.Walker`."""
         while True:
             yield self._blocks()
             at = self._nested[-1] if self._nested else self._opened[0] if self._opened else self._outer

@@ -43,7 +43,7 @@ _MODULES: dict[KernelName, str] = {
     "choose_partitions": "encode_kernels",
 }
 
-_DEPENDED_ON = ("types", "intrinsics", "kernel_columns")
+_DEPENDED_ON = ("column_types", "intrinsics", "kernel_columns")
 
 _lock = threading.Lock()
 _loaded: dict[KernelName, tuple[Kernel | None, str]] = {}

@@ -14,7 +14,7 @@ from numba import njit, types
 from pyspark_kafkalog.columnar.column_types import MAX_TIMESTAMP_MS, Status
 from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put8, put32, put64
 
-# The table: fields of `types.Block` after its buffer.
+# The table: fields of `column_types.Block` after its buffer.
 BLOCK_FIELDS = 9
 (
     BLOCK_START,
@@ -79,7 +79,7 @@ STATE_FIELDS = 19
     NEED,
 ) = range(STATE_FIELDS)
 
-# A walk over batches: the fields of `types.WalkPosition`, its limits, and its totals.
+# A walk over batches: the fields of `column_types.WalkPosition`, its limits, and its totals.
 PLACE_FIELDS = 12
 (
     PLACE_POSITION,
@@ -96,7 +96,7 @@ PLACE_FIELDS = 12
     PLACE_CODEC,
 ) = range(PLACE_FIELDS)
 
-# Result of a walk over messages: `types.Walk` without its status.
+# Result of a walk over messages: `column_types.Walk` without its status.
 WALK_FIELDS = 4
 WALK_END, WALK_COUNT, WALK_FIRST_OFFSET, WALK_LAST_OFFSET = range(WALK_FIELDS)
 

@@ -53,7 +53,7 @@ def step(
     """Walk the v0 or v1 entries at ``pos`` for the offsets ``[at, end)``.
 
     ``expected`` bounds the first one's offsets. A set may decompress to ``most`` bytes. Raises as
-    `types.Walker.groups`.
+    `column_types.Walker.groups`.
     """
     found = walks.walk_messages(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:
@@ -174,7 +174,7 @@ _MIN_LENGTHS = (MIN_ENTRY_BYTES - ENTRY_OVERHEAD, MIN_ENTRY_BYTES - ENTRY_OVERHE
 
 
 def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
-    """Walk plain messages; see `types.Walks`."""
+    """Walk plain messages; see `column_types.Walks`."""
     unpack, size = _HEADER.unpack_from, len(data)
     stop = min(stop, size)
     pos, count, first, last = start, 0, -1, -1

@@ -79,7 +79,7 @@ class PlainEngine(PlainWalks):
 
 
 class _ListColumns(ABC):
-    """`types.Columns` as lists and arrays; unwanted ones may stay empty. *Not thread-safe: one call fills
+    """`column_types.Columns` as lists and arrays; unwanted ones may stay empty. *Not thread-safe: one call fills
     them.*
     """
 
