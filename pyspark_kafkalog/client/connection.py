@@ -61,9 +61,8 @@ _SPOKEN_UP_TO = {
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
 }
-"""Newest version chosen by default. Later ones use topic ids, are for brokers, or belong to transactions of
-version 2, where each has its own epoch.
-"""
+"""Newest version chosen by default: later ones use topic ids, are for brokers, or belong to transactions with
+an epoch each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -199,10 +198,7 @@ class Connection:
         ticket.dropped, ticket.frame = True, None
 
     def send_now(self, message: Any, *, answered: bool = True, version: int | None = None) -> Ticket:
-        """Queue ``message`` and send what the socket accepts at once; `flush_now` sends the rest.
-
-        ``answered`` is False for a request without a response (Produce with acks=0).
-        """
+        """Queue ``message``, send what the socket accepts; ``answered``: whether it has a response."""
         ticket, parts = self._prepare(message, version)
         try:
             if self._must_hold():

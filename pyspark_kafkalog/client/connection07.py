@@ -103,7 +103,6 @@ class Connection07:
         return self.receive(self.send(question, deadline=limit), deadline=limit)
 
     def send(self, question: Question, *, deadline: Deadline | None = None) -> Ticket07:
-        """Send ``question``; returns when the system has accepted it."""
         ticket = Ticket07(_KINDS[type(question)], self._produced)
         self._send(question, deadline)
         self._waiting.append(ticket)

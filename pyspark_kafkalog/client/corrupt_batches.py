@@ -35,9 +35,8 @@ CORRUPT = (CorruptMessage, MessageTooLarge)
 """Decoding errors after which a batch may be skipped; a missing codec is not one."""
 
 Decode = Callable[[memoryview, int, int, AbortedTransactions, ExpectedOffsets, int], tuple[Iterable[T], int]]
-"""Decodes one entry: returns its records in ``[start, end)`` and the next offset; raises `CORRUPT`.
-Arguments: bytes, start, end, aborted transactions, expected offsets, broker id.
-"""
+"""(bytes, start, end, aborted transactions, expected offsets, broker id) to the entry's records in
+``[start, end)`` and the next offset; raises `CORRUPT`."""
 
 
 @dataclass(frozen=True, slots=True)

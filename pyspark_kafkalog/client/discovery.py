@@ -41,8 +41,7 @@ NO_LEADER = -1
 
 FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 """How long to try addresses that never responded: if all are refused or unknown, and if one is silent.
-With the last attempt and wait this stays below 15 s and 60 s.
-"""
+With the last attempt and wait this stays below 15 s and 60 s."""
 _WARN_AFTER_SECONDS = 3.0
 """When a warning says that it is still trying; a starting broker is up by then."""
 _NEW_TRY_AFTER_SECONDS = 15.0
@@ -207,7 +206,6 @@ class Cluster:
         raise self._unreachable(failures, outage) from list(failures.values())[-1]
 
     def drop_lost(self) -> None:
-        """Drop connections that the other side has closed; no request may be in flight."""
         self._pool.drop_lost()
 
     def close(self) -> None:

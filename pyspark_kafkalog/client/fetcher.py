@@ -174,7 +174,6 @@ class PartitionFetcher:
         raise StopIteration
 
     def _answer(self, deadline: Deadline) -> tuple[_FetchInFlight, PartitionData]:
-        """The response to the fetch in flight, or to a new one."""
         flight = self._flight or self._send(deadline)
         self._flight = None
         answer: FetchResponse = flight.connection.receive(flight.ticket, deadline=deadline)
@@ -188,7 +187,6 @@ class PartitionFetcher:
         raise InvalidRequest(f"{peer}: the fetch response lacks {self.tp}")
 
     def _take(self, flight: _FetchInFlight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
-        """The response's data; None without a whole batch."""
         if answer.error_code != ErrorCode.NONE:
             text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
             raise error_for(answer.error_code, text)
@@ -311,7 +309,6 @@ class PartitionFetcher:
         self._cluster.clock.sleep(wait)
 
     def _resize(self, received: int, offsets: int) -> None:
-        """Set the size of the next fetch from the bytes per offset of this one."""
         left = (self.end - self._position) * received // offsets
         self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
 

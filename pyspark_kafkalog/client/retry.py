@@ -57,10 +57,8 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are retried, and when. Pure but for the jitter.
-
-    The wait doubles from ``backoff_ms`` to ``backoff_max_ms`` and varies by a fifth, so that clients do not
-    return to a restarted broker all at once.
+    """Which failures are retried, and when: waits double and vary by a fifth, so that clients do not return
+    to a restarted broker all at once.
     """
 
     backoff_ms: int = 100
@@ -114,11 +112,7 @@ class Attempts:
                 self.failed(e)
 
     def failed(self, error: KafkaError) -> None:
-        """Return when it is time for the next attempt; raise ``error`` if there must be none.
-
-        When time runs out, raises an error of the same class with the number of attempts and the last
-        different error, because the last one often only says that time ran out.
-        """
+        """Return when the next attempt is due; else raise ``error``, or one with the error before it."""
         self.failures += 1
         if self._last is not None and self._last.code != error.code:
             self._before = self._last

@@ -38,9 +38,7 @@ class TlsTransport(Transport):
     """*Not thread-safe.* A `Transport`; `start` first. A refusal is `AuthenticationFailed`, not retried."""
 
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
-        """Shake hands. Raises `AuthenticationFailed` with the property to check, `ConnectionLost`, or
-        `InvalidConfig` if a store cannot be read.
-        """
+        """Shake hands. Raises `AuthenticationFailed`, `ConnectionLost`, `InvalidConfig` (unreadable store)."""
         self._config = config
         context = client_context(config, config.option_name)
         stage = memoryview(bytearray(_STAGE_BYTES))
@@ -110,7 +108,6 @@ class TlsTransport(Transport):
         return "SASL_PLAINTEXT" if self._config.security_protocol.startswith("SASL_") else "PLAINTEXT"
 
     def _refused(self, error: ssl.SSLError) -> AuthenticationFailed:
-        """Translate OpenSSL's reason."""
         reason, option = error.reason or "", self._option
         if isinstance(error, ssl.SSLCertVerificationError):
             return AuthenticationFailed(f"{self.peer}: {self._untrusted(error)}")

@@ -85,10 +85,7 @@ class Transport:
         raise CannotConnect(peer, reason_of(failure), silent=silent) from failure
 
     def end_if_silent(self, seconds: int) -> None:
-        """Let the system end the connection after ``seconds`` of silence, where it has such limits.
-
-        That detects a lost host or network, not a stopped process, whose system still responds.
-        """
+        """Let the system end a connection silent for ``seconds``: to a lost host, not a stopped process."""
         limits = {
             "TCP_KEEPIDLE": seconds // 3, "TCP_KEEPALIVE": seconds // 3, "TCP_KEEPINTVL": seconds // 6,
             "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": seconds * 1000,
@@ -155,7 +152,6 @@ class Transport:
         return byte[0]
 
     def recycle(self, frame: bytearray) -> None:
-        """Reuse the memory of a frame that `receive` returned."""
         self._reader.recycle(frame)
 
     def receive_now(self) -> list[bytearray]:

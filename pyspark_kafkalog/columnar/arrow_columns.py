@@ -94,10 +94,7 @@ def headers(
 
 
 class Constant:
-    """A column with one value in every row. *Not thread-safe: belongs to one decoder.*
-
-    Built once for the longest request; shorter ones are slices of it.
-    """
+    """A column with one value, made for the longest request. *Not thread-safe: belongs to one decoder.*"""
 
     def __init__(self, value: str | int | None, kind: pa.DataType = INT32) -> None:
         """``value``: a string, a 32-bit number, or None for nulls of type ``kind``."""

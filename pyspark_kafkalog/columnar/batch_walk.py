@@ -153,11 +153,7 @@ class BatchWalk:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks with wanted records, one by one, found in plain Python.
-
-        A block is yielded before the next entry is examined: take the next block, or the end, before passing
-        rows on. Raises as `groups`.
-        """
+        """Blocks one by one, in plain Python; take the next before passing rows on: see `groups`."""
         for found in self._found(PlainWalks(), ColumnLimits(0, 0, 0)):
             assert isinstance(found, Block)
             yield found
@@ -173,11 +169,7 @@ class BatchWalk:
             yield held
 
     def _found(self, walks: Walks, limits: ColumnLimits) -> Iterator[Block | BlockTable]:
-        """Blocks with wanted records, one by one or many at a time.
-
-        After the end of the range, or of the decompression budget, only the next entry's offset is read:
-        nothing else there can spoil the range.
-        """
+        """Blocks with wanted records. After the range's end only the next entry's offset is read."""
         place = WalkPosition(0, *self._expected, self.next_offset, self._end)
         try:
             while place.at < self._end and self._room > 0:
@@ -246,9 +238,7 @@ class BatchWalk:
         return block
 
     def _decompressed(self, packed: BlockTable, codec: Codec, limits: ColumnLimits) -> Iterator[BlockTable]:
-        """Decompress blocks into buffers of one record batch each. Keeps no Python object per block:
-        thousands would burden the garbage collector.
-        """
+        """Decompress into buffers of one record batch each, without a Python object per block."""
         first = records = size = 0
         parts: list[bytes | memoryview] = []
         ends: list[int] = []

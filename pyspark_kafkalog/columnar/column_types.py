@@ -34,8 +34,6 @@ NO_KIND = -1
 
 
 class Status(IntEnum):
-    """Why an engine stopped."""
-
     DONE = 0  # No more is wanted, or the data ends.
     FULL = 1  # The columns have no room for the next record.
 
@@ -59,8 +57,6 @@ class Status(IntEnum):
 
 
 class Kind(IntEnum):
-    """The content of a block."""
-
     RECORDS = 0  # of one v2 batch, checksum verified
     MESSAGES = 1  # of v0 and v1, consecutive, all verified
     ENTRIES = 2  # of 0.7, not verified yet: the engine does it
@@ -136,9 +132,7 @@ class Stopped(NamedTuple):
 
 
 class BlockTable(Sequence[Block]):
-    """Records of v2 batches in one buffer: the blocks as rows of a two-dimensional NumPy int64 array, which
-    holds their fields after the buffer.
-    """
+    """Records of v2 batches in one buffer; ``rows`` is a NumPy int64 array of the blocks' other fields."""
 
     __slots__ = ("buffer", "data_bytes", "record_count", "rows")
 
@@ -206,10 +200,7 @@ class BatchRun(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """``message_count`` verified v0 and v1 messages that end at byte ``end``, and why the walk stopped there.
-
-    Their offsets rise from ``first_offset`` to ``last_offset``, both -1 if there are no messages.
-    """
+    """Verified v0 and v1 messages up to byte ``end``, by rising offsets (-1 if none), and why it ended."""
 
     status: Status
     end: int
@@ -219,9 +210,7 @@ class Walk(NamedTuple):
 
 
 class Columns(Protocol):
-    """The columns of one record batch while they are filled. *Not thread-safe: belongs to one decoder's
-    call.*
-    """
+    """The columns of one record batch while they are filled. *Not thread-safe: for one decoder's call.*"""
 
     @property
     def rows(self) -> int: ...
@@ -253,9 +242,7 @@ class Walks(Protocol):
         ...
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
-        """The plain v0 and v1 messages that begin in bytes ``[start, stop)`` and whose offsets rise and are
-        less than ``below``.
-        """
+        """The plain v0 and v1 messages that begin in ``[start, stop)``; offsets rise below ``below``."""
         ...
 
 
@@ -305,9 +292,7 @@ class Walker(Protocol):
         ...
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
-        """Yield blocks of one kind, as many as an engine takes in one call. Use up each group and call `took`
-        before asking for the next.
-        """
+        """Yield blocks of one kind, for one call of an engine. Call `took` before the next group."""
         ...
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:

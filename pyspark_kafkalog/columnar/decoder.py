@@ -56,11 +56,8 @@ rest. Common data stays far below; a compression bomb does not."""
 ROWS = 1 << 16
 DATA_BYTES = 5 << 18
 HEADER_COUNT = 1 << 16
-"""Size of a record batch: larger ones gain Spark nothing, and this memory stays in the caches.
-
-The bytes are a quarter more than a usual answer of 1 MiB; otherwise barely compressed data would make one
-large record batch and one small one.
-"""
+"""Size of a record batch: it stays in the caches, and is a quarter more than a usual answer of 1 MiB, or
+barely compressed data would make one large record batch and one small one."""
 
 WARM_UP_RECORDS = 200_000
 """Records that ``auto`` decodes in plain Python before loading numba. Import and kernel take about 0.4 s, in
@@ -72,13 +69,9 @@ _PLAIN = PlainEngine()
 
 
 class EngineChoice:
-    """Chooses a generation's engine for this process: compiled if available and worth loading.
-
-    *Thread-safe: the lock guards `_records` and `_compiled`.*
-    """
+    """Chooses this process's engine. *Thread-safe: the lock guards `_records` and `_compiled`.*"""
 
     def __init__(self, kernel_name: KernelName) -> None:
-        """``kernel_name``: the kernel that the compiled engine requires."""
         self._kernel_name: KernelName = kernel_name
         self._lock = threading.Lock()
         self._records = 0
@@ -156,10 +149,7 @@ class Decoded:
 
 
 class RecordBatchDecoder:
-    """Decodes the fetch answers of one partition, each independent of the others.
-
-    *Not thread-safe: belongs to one reader.*
-    """
+    """Decodes the fetch answers of one partition, each alone. *Not thread-safe: belongs to one reader.*"""
 
     def __init__(
         self,

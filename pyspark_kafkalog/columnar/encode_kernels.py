@@ -31,7 +31,6 @@ _inlined = njit(nogil=True, forceinline=True)
 
 @_inlined
 def _size_of(value):
-    """Size of a number's zigzag varint."""
     left = np.uint64(value << 1 ^ value >> 63)
     size = 1
     while left >= np.uint64(128):
@@ -73,10 +72,7 @@ def encode_records(
     delta,
     out,
 ):
-    """Write ``rows`` as records with offset deltas from ``delta`` on; returns their size in bytes.
-
-    ``key_lengths`` is empty if no row has a key. ``times`` has one time per row.
-    """
+    """Write ``rows`` as records, one of ``times`` each; returns their size. ``key_lengths`` may be empty."""
     begin = address(out)
     at = begin
     keyed = len(key_lengths) > 0

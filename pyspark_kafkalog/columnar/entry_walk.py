@@ -26,8 +26,7 @@ from pyspark_kafkalog.formats.compression import decompress
 from pyspark_kafkalog.formats.v07 import entries, sound_entry, verify_entry
 
 OPENED_BYTES = 256 << 10
-"""How much of consecutive compressed entries is opened at once: saves engine calls, yet stays in the cache.
-"""
+"""Compressed entries opened at once: saves engine calls, yet stays in the cache."""
 
 
 @dataclass(slots=True)

@@ -164,9 +164,7 @@ def _folder(polynomial: int) -> Any:
         return builder.xor(builder.xor(low, high), onto)
 
     def fold(typingctx: Any, address: Any, blocks: Any, crc: Any) -> Any:
-        """Fold four or more 16-byte blocks into one with the same remainder, as two 64-bit numbers; ``crc``
-        is added to their beginning.
-        """
+        """Fold four or more 16-byte blocks into one with the same remainder; ``crc`` begins them."""
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             start, count, crc = args

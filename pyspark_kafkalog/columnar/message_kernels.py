@@ -169,10 +169,7 @@ def _look_at(pos, end, below, previous, tables):
 
 
 def walk_messages(source, start, stop, below, found):
-    """Walk the messages in ``source`` that begin in bytes ``[start, stop)``; returns the `Status`.
-
-    ``found`` receives the fields of `column_types.Walk` after ``status``.
-    """
+    """Walk the messages that begin in ``[start, stop)``; ``found`` receives `column_types.Walk`."""
     size = source.shape[0]
     if not 0 <= start <= size or found.shape[0] != k.WALK_FIELDS:
         return BAD_LAYOUT

@@ -36,9 +36,7 @@ _OFFSET_BYTES = 8
 
 
 class WalkedBlocks(NamedTuple):
-    """Blocks with wanted messages, the next entry's position (None if nothing more is wanted or whole), where
-    reading continues, and the lowest offset allowed next.
-    """
+    """Blocks, the next entry's position (None at the end), where reading continues, lowest next offset."""
 
     blocks: Sequence[Block]
     position: int | None
@@ -50,11 +48,7 @@ class WalkedBlocks(NamedTuple):
 def step(
     data: memoryview, pos: int, walks: Walks, expected: ExpectedOffsets, at: int, end: int, most: int
 ) -> WalkedBlocks:
-    """Walk the v0 or v1 entries at ``pos`` for the offsets ``[at, end)``.
-
-    ``expected`` bounds the first one's offsets. A set may decompress to ``most`` bytes. Raises as
-    `column_types.Walker.groups`.
-    """
+    """Walk v0 or v1 entries for the offsets ``[at, end)``; a set may decompress to ``most`` bytes."""
     found = walks.walk_messages(data, pos, pos + RUN_BYTES, min(end, expected.below))
     if found.message_count:
         # Offsets rise within a run and are below the limit passed to it.

@@ -94,11 +94,7 @@ _DONE = Stopped(Status.DONE)
 
 
 class CompiledEngine:
-    """Turns blocks into columns with compiled kernels. *Thread-safe:* keeps no blocks.
-
-    Loads a kernel at the first block of its kind; most readers never need the one for v0 and v1. Without a
-    kernel, ``instead`` does the work.
-    """
+    """Compiled kernels, loaded for the first block of a kind; ``instead`` serves without. *Thread-safe.*"""
 
     name = "numba"
 

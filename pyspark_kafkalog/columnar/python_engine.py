@@ -79,9 +79,7 @@ class PlainEngine(PlainWalks):
 
 
 class _ListColumns(ABC):
-    """`column_types.Columns` as lists and arrays; unwanted ones may stay empty. *Not thread-safe: one call fills
-    them.*
-    """
+    """`column_types.Columns` as lists and arrays; unwanted ones may stay empty. *Not thread-safe.*"""
 
     def __init__(self, limits: ColumnLimits, wanted: WantedColumns) -> None:
         self.limits, self.wanted = limits, wanted
@@ -150,10 +148,7 @@ class _Scan:
 
 
 def _scan(data: bytes, count: int, stop: int, wanted: WantedColumns) -> _Scan:
-    """The leading good records of ``data``, at most ``count``, that end by ``stop``.
-
-    The caller checks that offsets rise and times fit microseconds.
-    """
+    """The leading good records of ``data``, up to ``count`` and ``stop``; offsets are not checked."""
     scan = _Scan()
     try:
         _scan_records(scan, data, count, stop, wanted)
@@ -472,9 +467,7 @@ def _time_and_kind(block: Block, magic: int, attributes: int, time: int) -> tupl
 
 
 class _EntryColumns(_ListColumns):
-    """Columns of 0.7 entries. A fast loop takes the good ones; `_look_at` examines the first that is bad or
-    shorter than the loop's header, in the kernel's order.
-    """
+    """0.7 entries: a fast loop takes good ones; `_look_at` examines the first other in the kernel's order."""
 
     def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
         while True:

@@ -252,11 +252,7 @@ def _is_among(producer_id, suspects):
 
 
 def walk_batches(source, place, suspects, table):
-    """Walk the batches in ``source``, one row of ``table`` per wanted batch; returns the `Status`.
-
-    ``place`` has the ``PLACE_...`` fields of `kernel_columns`: where to start; then position and totals at
-    the end. See `column_types.Walks`.
-    """
+    """Walk the batches in ``source``, one row of ``table`` per wanted one; see `column_types.Walks`."""
     if place.shape[0] != k.PLACE_FIELDS or table.shape[1] != k.BLOCK_FIELDS:
         return BAD_LAYOUT
     size = source.shape[0]

@@ -36,9 +36,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """Replace secrets in ``text`` by ``***``: private keys, user and password before a host, values of names
-    like "password".
-    """
+    """``text`` with secrets as ``***``: private keys, users before a host, values of "password" and the like."""
     text = _PRIVATE_KEY.sub("***", text)
     if "LoginModule" in text:
         text = _PLAIN_USER.sub(r"\1\2***", text)

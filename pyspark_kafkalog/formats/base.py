@@ -35,10 +35,8 @@ class MessageFormat(Protocol):
     min_frame_size: int
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:
-        """The frame at ``pos``; None while its header is incomplete.
-
-        ``buf`` need only hold the header; ``frame.end`` may be beyond its end. Only 0.7, whose bytes hold no
-        offset, uses ``offset``: the frame's own.
+        """The frame at ``pos``, perhaps beyond ``buf``'s end; None while its header is incomplete. Only 0.7,
+        whose bytes hold no offset, uses ``offset``.
         """
         ...
 

@@ -96,7 +96,6 @@ class BatchHeader:
 
     @property
     def is_control(self) -> bool:
-        """Whether its records are transaction markers."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -173,8 +172,6 @@ def batch_end(buf: Buffer, pos: int, header: BatchHeader) -> int:
 
 
 class ControlType(IntEnum):
-    """The transaction marker in a control record."""
-
     UNKNOWN = -1
     """Not a transaction marker: newer Kafka versions have other types."""
     ABORT = 0
@@ -227,7 +224,6 @@ MARKER_HEAD_BYTES = HEADER_SIZE + 32
 
 
 def marker_type(head: Buffer) -> ControlType:
-    """The transaction marker of the control batch that begins with ``head``."""
     try:
         _, pos = read_varint(head, HEADER_SIZE)
         _, pos = read_varlong(head, pos + 1)
@@ -257,10 +253,7 @@ def encode_batch(
     last_offset_delta: int | None = None,
     control: bool = False,
 ) -> bytes:
-    """One batch of ``records``, with consecutive offsets unless ``offset_deltas`` has gaps (compacted batch).
-
-    ``last_offset_delta`` is then the original batch's; a batch without records requires it.
-    """
+    """One batch; offsets are consecutive, or ``offset_deltas`` with gaps and the old ``last_offset_delta``."""
     deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
     if len(deltas) != len(records) or (offset_deltas and not _rises(offset_deltas)):
         raise InvalidRecord(f"the offset deltas of {len(records)} records do not rise: {deltas}")
@@ -325,9 +318,7 @@ def seal_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """The batch of an encoded ``block`` plus ``more``, compressed as ``attributes`` say; ``producer`` is id,
-    epoch, sequence.
-    """
+    """The batch of an encoded ``block`` plus ``more``; ``producer`` is id, epoch, sequence."""
     try:
         covered = COVERED.pack(
             attributes, last_offset_delta, base_timestamp, max_timestamp, *producer, record_count

@@ -210,7 +210,6 @@ def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _snappy_blocks(blocks: list[memoryview], sizes: list[int]) -> memoryview:
-    """Decompress into one buffer with cramjam, the library under python-snappy."""
     import cramjam
 
     out = memoryview(bytearray(sum(sizes)))
@@ -357,11 +356,7 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
 
 
 def _zstd_blocks(library: Any, view: memoryview, pos: int, limit: int) -> Iterator[int]:
-    """Yield each block's end in the frame at ``pos``; the first includes the header, the last the checksum.
-
-    A block yields at most 128 KiB, so output grows by no more between two of them. Source: RFC 8878, sections
-    3.1.1.1 and 3.1.1.2.
-    """
+    """Yield each block's end in the frame at ``pos``, at most 128 KiB of output apart (RFC 8878, 3.1.1)."""
     frame = library.get_frame_parameters(view[pos:])
     claimed = frame.content_size
     if limit < claimed != library.CONTENTSIZE_UNKNOWN:
@@ -431,7 +426,6 @@ def lz4_frame_with_checksum(frame: Buffer) -> bytes:
 
 
 def xxh32(data: Buffer) -> int:
-    """XXH32 of ``data`` with seed 0."""
     size, pos = len(data), 0
     total = _PRIME_5
     if size >= 16:

@@ -63,10 +63,8 @@ class ConvertedEntry(NamedTuple):
 
 
 def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: int = -1) -> ConvertedEntry:
-    """The batch for exactly one ``entry`` at ``offset``, which may decompress to ``max_bytes``.
-
-    A compressed entry becomes a gzip batch, which every client reads: about ten times shorter for little
-    time. An entry without messages becomes a batch without records.
+    """The batch for exactly one ``entry``, which may decompress to ``max_bytes``: gzip, which all clients
+    read, if the entry is compressed; without records if it has no messages.
     """
     size = len(entry)
     found = entry_header(entry, 0)
@@ -203,7 +201,6 @@ def _convert_for_reader(
     max_bytes: int,
     piece_bytes: int,
 ) -> Iterator[Piece]:
-    """Convert one newer entry for a reader of ``magic``; the last piece ends after the entry."""
     pos = frame.position
     if magic_at(view, pos) == MAGIC:
         header = read_header(view, pos)
@@ -229,7 +226,6 @@ def _convert_for_reader(
 
 
 def _check_convertible(header: BatchHeader, magic: int) -> None:
-    """Refuse a batch that v0 or v1 cannot hold; `_records` checks headers."""
     if header.is_control:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 or header.is_transactional:

@@ -87,7 +87,6 @@ class EntryHeader(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the entry is a wrapper."""
         return bool(self.attributes & CODEC_BITS)
 
     @property
@@ -224,7 +223,6 @@ def assign_entry(
 
 
 def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
-    """Set only the offset of the entry at ``pos``, in place."""
     _OFFSET.pack_into(buf, pos, offset)
 
 
@@ -377,10 +375,7 @@ def wrap_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """Compress a ``block`` of entries of this magic into a wrapper.
-
-    ``last_offset`` is absolute; ``timestamp`` is the largest, or the common one with log append time.
-    """
+    """Compress a ``block`` of entries. ``last_offset`` is absolute, ``timestamp`` the largest."""
     if codec is Codec.NONE or codec not in CODECS:
         raise InvalidRecord(f"message format v{magic} cannot hold a set compressed in {codec.name.lower()}")
     packed = compress(codec, block, level)
@@ -401,9 +396,7 @@ def encode_set(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     level: int | None = None,
 ) -> bytes:
-    """A message set of ``records``: plain entries, or with a ``codec`` one wrapper. Offsets are consecutive
-    unless ``offsets`` has gaps (compacted set).
-    """
+    """A message set: plain entries, or with a ``codec`` one wrapper; ``offsets`` if they have gaps."""
     held = list(records)
     places: Sequence[int] = range(base_offset, base_offset + len(held)) if offsets is None else offsets
     if len(places) != len(held):
@@ -449,9 +442,7 @@ def encode_entry(
 
 
 class LegacyFormat:
-    """v0 and v1 entries as a `MessageFormat`: a frame is a top-level entry. A wrapper has its last message's
-    offset, and as ``max_timestamp`` its own, which brokers set.
-    """
+    """v0 and v1 as a `MessageFormat`: a frame is a top-level entry; a wrapper has its last offset."""
 
     min_frame_size = MIN_ENTRY_BYTES
 

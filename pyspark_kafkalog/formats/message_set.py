@@ -72,7 +72,6 @@ class ExpectedOffsets(NamedTuple):
         return cls(offset if follows else 0, offset, high_watermark if high_watermark >= 0 else NO_WATERMARK)
 
     def has(self, first: int, last: int) -> bool:
-        """Whether an entry with offsets ``first`` to ``last`` may come next."""
         return self.lowest <= first and self.asked <= last < self.below
 
     def after(self, last: int) -> ExpectedOffsets:
@@ -128,7 +127,6 @@ def magic_at(buf: Buffer, pos: int) -> int:
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:
-    """The codec of the entry at ``pos``; ``buf`` must hold its header."""
     return (batch_codec_at if magic_at(buf, pos) == MAGIC else entry_codec_at)(buf, pos)
 
 
@@ -168,9 +166,7 @@ def coded_records(
     expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     aborted: AbortedTransactions | None = None,
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-    """`records` by frame, each with its codec. ``expected`` is for the first frame; ``aborted`` selects
-    committed records.
-    """
+    """`records` by frame with its codec. ``expected`` is for the first; ``aborted`` selects committed ones."""
     view = memoryview(buf)
     for frame in frames(view, start_offset=_LOWEST):
         first, last = frame.first_offset, frame.last_offset
@@ -204,10 +200,7 @@ def _after(expected: ExpectedOffsets, found: Iterator[Record]) -> Iterator[Recor
 
 
 def next_offset_after(data: memoryview, offset: int, expected: ExpectedOffsets = ExpectedOffsets()) -> int:  # noqa: B008
-    """Where reading continues after the whole entries in ``data``; ``offset`` if it has none.
-
-    For fetchers, before decoding. Never raises: the walk ends at an invalid entry, which the decoder reports.
-    """
+    """Where a fetcher continues after the whole entries in ``data``; never raises: stops at an invalid one."""
     end, position = len(data), 0
     lowest, asked, below = expected
     while end - position >= _ENTRY.size:
@@ -282,11 +275,7 @@ def first_offset_at(data: memoryview, pos: int) -> int | None:
 
 
 def next_sound(data: memoryview, pos: int, expected: ExpectedOffsets) -> Frame | None:
-    """The first sound entry after the one at ``pos``, or None.
-
-    Follows the lengths first, which are usually right. Otherwise searches the bytes, which may find an entry
-    inside a damaged one's content.
-    """
+    """The first sound entry after the one at ``pos``: by lengths, else by searching the bytes."""
     at, frame = pos, entry_at(data, pos)
     while frame is not None:
         at = frame.end

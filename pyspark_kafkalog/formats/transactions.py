@@ -34,7 +34,6 @@ class AbortedTransactions:
             self._aborted.add(heapq.heappop(self._upcoming)[1])
 
     def end(self, producer_id: int) -> None:
-        """End a transaction at its abort marker."""
         self._aborted.discard(producer_id)
 
     def __contains__(self, producer_id: int) -> bool:
@@ -43,9 +42,7 @@ class AbortedTransactions:
     def hides(
         self, data: Buffer, pos: int, attributes: int, producer_id: int, last_offset: int, max_bytes: int
     ) -> bool:
-        """Whether to hide the next batch, at ``pos``: a control batch or one of an aborted transaction. The
-        other numbers are from its header.
-        """
+        """Whether to hide the next batch, at ``pos``: a control batch or one of an aborted transaction."""
         if producer_id < 0:
             return bool(attributes & CONTROL_BIT)
         self.advance(last_offset)

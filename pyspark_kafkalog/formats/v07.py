@@ -68,10 +68,7 @@ class Entry(NamedTuple):
 
 
 class MessageAndOffset(NamedTuple):
-    """A message as 0.7's consumers get it: ``offset`` is where to continue after it.
-
-    Inside a compressed entry that is the entry's own offset, except for the last message.
-    """
+    """A message, and where to continue after it: its compressed entry's own offset, except for the last."""
 
     payload: memoryview
     offset: int
@@ -106,7 +103,6 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
 
 
 def payloads(entry: Buffer, *, max_bytes: int) -> Iterator[memoryview]:
-    """The message payloads of exactly one ``entry``, in order."""
     view = memoryview(entry)
     found = entry_header(view, 0)
     if found is None or found[1] != len(view):
@@ -141,10 +137,8 @@ def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
 
 
 def entry_at_byte(buf: Buffer, target: int) -> int:
-    """Position of the entry with byte ``target``, by lengths from byte 0 on. Checks only lengths and magics.
-
-    If ``buf`` is too short, the position, perhaps beyond its end, of the first entry without its 5 bytes of
-    length and magic.
+    """Position of the entry with byte ``target``, by lengths from byte 0 on; if ``buf`` is too short, that of
+    the first entry without its 5 bytes of length and magic, perhaps beyond its end.
     """
     pos, last = 0, len(buf) - _LENGTH_AND_MAGIC.size
     while pos <= last:
@@ -192,7 +186,6 @@ def check_produced(buf: Buffer, *, max_message_bytes: int, max_bytes: int) -> Ch
 
 
 def verify_entry(entry: Entry) -> None:
-    """Check the CRC-32 of the stored payload."""
     found = crc32(entry.payload)
     if found != entry.crc:
         raise CorruptMessage(
@@ -215,9 +208,7 @@ def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
 
 
 def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | None:
-    """Position of the first sound entry after the one at ``pos``, or None. Tries that entry's end, then every
-    byte; empty messages are ignored, since their bytes often occur inside others.
-    """
+    """Position of the first sound entry after the one at ``pos``, or None: at its end, else at any byte."""
     view = memoryview(buf)
     try:
         found = entry_header(view, pos)

@@ -41,7 +41,6 @@ def _read(buf: Buffer, pos: int, largest: int) -> tuple[int, int]:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned 32-bit number."""
     return _read(buf, pos, _MAX_UINT32)
 
 
@@ -51,19 +50,16 @@ def read_uvarlong(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed 32-bit number."""
     value, pos = _read(buf, pos, _MAX_UINT32)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A signed 64-bit number."""
     value, pos = _read(buf, pos, _MAX_UINT64)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
-    """Append an unsigned number of at most 32 bits."""
     if not 0 <= value <= _MAX_UINT32:
         raise InvalidRecord(f"{value} does not fit an unsigned varint of 32 bits")
     out += _encode(value)

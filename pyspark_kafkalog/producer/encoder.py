@@ -53,8 +53,7 @@ _TIMESTAMPS_SINCE = 2
 _TIMESTAMP_BYTES = 8
 _LAST_OLD_FETCH = 3
 """A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise the latter, or
-librdkafka would not compress (KAFKA-18659).
-"""
+librdkafka would not compress (KAFKA-18659)."""
 
 NOBODY = (-1, -1, -1)
 """Producer id, epoch and base sequence if there is no producer id."""
@@ -104,10 +103,7 @@ def encode_block(
     times: Sequence[int],
     headers: Sequence[Sequence[Header]] | None,
 ) -> bytes:
-    """The records' uncompressed bytes. ``keys`` and ``headers`` are None if no record has any.
-
-    Times are milliseconds; the first is the base. Raises `InvalidRecord` if a field overflows.
-    """
+    """The records' uncompressed bytes; the first time is the base. None: no record has a key or headers."""
     if headers is None and _fits_table(values, keys, times):
         return _with_keys(values, keys, times) if keys is not None else _without_keys(values, times)
     rows = zip(

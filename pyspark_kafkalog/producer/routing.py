@@ -148,10 +148,7 @@ def _words(count: int) -> Struct:
 
 
 def murmur2(data: bytes) -> int:
-    """MurmurHash2 with Kafka's seed, as an unsigned 32-bit number (Java's is signed).
-
-    Source: MurmurHash2 (Austin Appleby, public domain), seed of Kafka's ``Utils.murmur2``.
-    """
+    """MurmurHash2 (Austin Appleby, public domain) with the seed of Kafka's ``Utils.murmur2``; unsigned."""
     length = len(data)
     whole = length >> 2
     h = _SEED ^ length
@@ -202,10 +199,7 @@ class StickyPartitioner:
 
 
 class Route:
-    """*Thread-safe.* One topic's queues, for one version of the metadata.
-
-    Threads racing in `sticky` may change partition a record early or late.
-    """
+    """*Thread-safe.* One topic's queues. Threads racing in `sticky` may move a record early or late."""
 
     def __init__(
         self,
@@ -266,10 +260,7 @@ class Route:
         return self.current
 
     def parts(self, rows: Rows) -> Iterator[tuple[PartitionQueue | None, Rows]]:
-        """The rows of each queue, in order; None for rows that `sticky` decides.
-
-        Raises `UnknownTopicOrPartition` before yielding anything.
-        """
+        """The rows of each queue; None for those that `sticky` decides. Raises before yielding anything."""
         if isinstance(rows, ArrowRows):
             numbered = rows.by_partition(len(self.queues), by_key=self.by_key is not None)
             if len(numbered) > 1 and numbered[0][0] == ANYWHERE:

@@ -58,9 +58,7 @@ class BrokerLink:
 
 
 class BackgroundTasks:
-    """*Owned by the sender's thread.* Runs each task in a short-lived thread and calls ``wake`` at its end;
-    `collect` passes the results on.
-    """
+    """*Owned by the sender's thread.* Runs tasks in short-lived threads; `collect` passes the results on."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake

@@ -394,7 +394,6 @@ class TransactionManager:
         self._update_accumulator()
 
     def _update_accumulator(self) -> None:
-        """Let the accumulator accept or refuse records, by the current state."""
         with self._guard:
             refusal = self._state.refusal(_SEND)
         self._accumulator.refuse(refusal)

@@ -58,10 +58,8 @@ ERROR_CODE = Scalar("h", ErrorCode.NONE)
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type with its own writer; both sizes are minimums.
-
-    ``content`` is the Python expression of its value in a reader: of ``buf[pos:end]`` for types with a
-    length, of ``raw`` for others.
+    """A type with its own writer. Sizes are minimums; ``content`` is Python for its value in a reader: of
+    ``buf[pos:end]``, or of ``raw`` for types without a length.
     """
 
     classic_bytes: int
@@ -161,10 +159,8 @@ def error_code(number: int) -> ErrorCode:
 
 @cache
 def unfrozen(cls: Any) -> Any:
-    """A class with only a frozen dataclass's slots.
-
-    Readers fill an object of it by plain assignment and then change its class: much faster than a frozen
-    dataclass, which sets fields through ``object.__setattr__``.
+    """A class with a frozen dataclass's slots. Readers fill an object by plain assignment, then change its
+    class: much faster than ``object.__setattr__``.
     """
     return type(cls.__name__, (), {"__slots__": tuple(name for name, _, _ in specs(cls))})
 
@@ -231,7 +227,6 @@ class ReaderSource:
         self._lines += ["    " * self._indent + line for line in lines]
 
     def _named(self, prefix: str, value: Any) -> str:
-        """Bind a value to a new name in the function."""
         name = f"{prefix}{len(self._names)}"
         self._names[name] = value
         return name
@@ -244,7 +239,6 @@ class ReaderSource:
         self._run.append((code, target))
 
     def _end_run(self) -> None:
-        """Read the pending fields of fixed size."""
         run, self._run = self._run, []
         if not run:
             return
@@ -320,7 +314,6 @@ class ReaderSource:
         self._null_or(f"bad_count({label!r}, n, size - pos)", target, nullable)
 
     def _nullable_struct(self, cls: Any, target: str) -> None:
-        """The byte in front says whether it is null."""
         self._fixed("b", "n")
         self._end_run()
         self._write("if n < 0:", f"    {target} = None", "else:")
@@ -392,7 +385,6 @@ def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
 
 
 def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
-    """A type's minimum size, to check an array's count."""
     if isinstance(kind, Scalar):
         return kind.size
     if isinstance(kind, Variable):
@@ -409,7 +401,6 @@ def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
 
 
 def struct_writer(cls: Any, form: Form) -> Writer:
-    """The writer of a message or nested struct."""
     steps = [writer for _, writer in field_writers(cls, form)]
     if len(steps) == 1:
         return steps[0]
@@ -475,8 +466,6 @@ def _attribute_writer(name: str, writer: Writer) -> Writer:
 
 
 def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
-    """Refuse values of fields that this version lacks, unless ignorable."""
-
     def check(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
         for name, default in lost:
             held = getattr(value, name)
@@ -573,9 +562,7 @@ def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
 
 @dataclass(slots=True, eq=False)
 class Codec:
-    """Reads and writes one message class in one version. Compiling the reader takes up to a millisecond, so
-    it waits for first use: a client reads no requests.
-    """
+    """One message class in one version. Its reader, up to a millisecond to compile, is made on first use."""
 
     cls: Any
     version: int
@@ -627,7 +614,6 @@ def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
 
 @cache
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
-    """The codec of a message or nested struct; created on first use."""
     made = table_codec(cls, version, flexible)
     tuning = tuning_of(cls, version)
     if tuning is not None:

@@ -17,7 +17,6 @@ from pyspark_kafkalog.protocol.primitives import Output
 from pyspark_kafkalog.types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"
-"""Protocol type of groups of consumers."""
 
 _SUBSCRIPTION_VERSION, _ASSIGNMENT_VERSION = 3, 3
 _VERSION_BYTES = 2
@@ -42,17 +41,13 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions that the leader assigns to a member."""
-
     assigned_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
     user_data: bytes | None = wire(BYTES, null_since=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """User data of the "sticky" strategy, without a version: previous assignment and its generation (KIP-54,
-    341).
-    """
+    """User data of the "sticky" strategy, without a version: the previous assignment (KIP-54, 341)."""
 
     previous_assignment: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
     generation: int = wire(INT32, 1, default=-1)
@@ -88,9 +83,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """A member's sorted partitions; none for empty ``data``, before the first assignment. Raises
-    `InvalidRequest`.
-    """
+    """A member's sorted partitions; none before the first assignment. Raises `InvalidRequest`."""
     if not data:
         return ()
     return flat(_read(Assignment, data, _ASSIGNMENT_VERSION).assigned_partitions)

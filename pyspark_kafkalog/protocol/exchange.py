@@ -49,7 +49,6 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
-    """The header, without tagged fields, and the position after it."""
     api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
     start = _FIXED_AND_LENGTH.size
     if length == -1:
@@ -68,7 +67,6 @@ def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) 
 
 
 def read_response_header(buf: memoryview, *, flexible: bool) -> tuple[int, int]:
-    """The correlation id and the position after the header."""
     (correlation_id,) = _CORRELATION.unpack_from(buf)
     pos = _CORRELATION.size
     return correlation_id, primitives.skip_tagged_fields(buf, pos) if flexible else pos
@@ -155,10 +153,8 @@ class VersionRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """One API: the module with its messages, the versions in our tables, and the first flexible version.
-
-    ``theme`` is a module of `protocol.api`, imported on first use: each costs milliseconds, and a Spark
-    worker needs only three for its first row.
+    """One API. ``theme`` is its module in `protocol.api`, imported on first use: each costs milliseconds, and
+    a Spark worker needs only three for its first row.
     """
 
     key: ApiKey
@@ -184,7 +180,6 @@ class Api:
         return message
 
     def flexible(self, version: int) -> bool:
-        """Whether this version has compact lengths and tagged fields."""
         return version >= self.first_flexible
 
     def flexible_answer_header(self, version: int) -> bool:

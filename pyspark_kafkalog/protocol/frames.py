@@ -55,10 +55,7 @@ class FrameReader:
         return bool(self._staged if self._body is None else self._filled or not self._whole)
 
     def buffer(self, *, whole: bool = True) -> memoryview:
-        """Non-empty memory for the next bytes. Release it, then pass the byte count to `received`.
-
-        Without ``whole`` nothing is allocated for a frame whose size has not arrived.
-        """
+        """Memory for the next bytes; release it, then call `received`. ``whole``: also for the next size."""
         if self.failure is not None:
             raise self.failure
         body = self._body
@@ -80,10 +77,7 @@ class FrameReader:
             self._body, self._whole = None, False
 
     def recycle(self, frame: bytearray) -> None:
-        """Reuse ``frame``'s memory once no view of it is left.
-
-        Fresh memory is cleared and mapped page by page, which doubles the cost of receiving 4 MiB.
-        """
+        """Reuse a frame's memory once no view is left: fresh memory doubles the cost of 4 MiB."""
         self._spare = frame
 
     def received(self, count: int) -> list[bytearray]:
@@ -160,7 +154,6 @@ class FrameReader:
         return frames
 
     def _begin_body(self, size: int, start: memoryview) -> None:
-        """Begin a frame with only the bytes that arrived; `buffer` enlarges it."""
         self._body = bytearray(start)
         self._size, self._filled = size, len(start)
 

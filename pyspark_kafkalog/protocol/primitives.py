@@ -63,7 +63,6 @@ def write_length(out: bytearray, value: int) -> None:
 
 
 def string_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes a string; ``name`` is for errors."""
     null = (b"\x00" if flexible else b"\xff\xff") if nullable else None
 
     def write(out: Output, value: str | None) -> None:
@@ -153,7 +152,6 @@ def skip_tagged_fields(buf: memoryview, pos: int) -> int:
 
 
 def bad_count(name: str, count: int, left: int) -> InvalidRequest:
-    """The error for an array's count that is negative or exceeds the rest."""
     return InvalidRequest(f"{name} claims {count} elements; {left} bytes are left")
 
 

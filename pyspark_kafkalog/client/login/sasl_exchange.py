@@ -26,10 +26,7 @@ class LoginExchange:
     """*Not thread-safe: one login of one connection.* Call `begin`, then `answered` for each response."""
 
     def __init__(self, login: Login, peer: str, host: str, seconds: float) -> None:
-        """Prepare the first message; getting a token may take ``seconds``.
-
-        Raises `AuthenticationFailed` or `InvalidConfig`, or `ConnectionLost` if no token can be fetched now.
-        """
+        """Prepare the first message in ``seconds``. Raises `ConnectionLost` if there is no token now."""
         self._login, self._peer = login, peer
         self._conversation: Generator[bytes, bytes, None] = login.start(host, seconds)
         self._message: bytes | None = next(self._conversation)
@@ -37,10 +34,7 @@ class LoginExchange:
         """After the login: milliseconds until the next one is required; 0 for never."""
 
     def begin(self, *, bare: bool = False) -> SaslHandshakeRequest:
-        """The first request. ``bare``: the broker is older than Kafka 1.0, see `answered_bare`.
-
-        Raises `UnsupportedVersion` for GSSAPI then: such a broker does not answer its last message.
-        """
+        """The first request. ``bare``: for a broker before Kafka 1.0, which cannot end a GSSAPI login."""
         if bare and self._login.mechanism == "GSSAPI":
             raise UnsupportedVersion(
                 f"{self._peer}: {self._login.mechanism} needs brokers of Kafka 1.0 or later"

@@ -108,8 +108,6 @@ class AlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfigsResource:
-    """A topic, or a broker by its decimal id."""
-
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
     configs: tuple[AlterableConfig, ...] = wire(Array(AlterableConfig))
@@ -157,8 +155,6 @@ class IncrementalAlterableConfig:
 
 @dataclass(frozen=True, slots=True)
 class IncrementalAlterConfigsResource:
-    """A topic, or a broker by its decimal id."""
-
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
     configs: tuple[IncrementalAlterableConfig, ...] = wire(Array(IncrementalAlterableConfig))

@@ -82,9 +82,7 @@ class DescribedAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``assignment`` is the current, ``target_assignment`` the intended one. ``member_type`` is 0 for the
-    classic protocol, 1 for the newer, -1 for unknown.
-    """
+    """``assignment``: the current; ``target_assignment``: the intended. ``member_type``: 0 classic, 1 newer."""
 
     member_id: str = wire(STRING)
     instance_id: str | None = wire(STRING, null_since=0)

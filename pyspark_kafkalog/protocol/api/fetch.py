@@ -59,9 +59,7 @@ class ForgottenTopic:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Waits up to ``max_wait_ms`` for ``min_bytes``; sizes are bytes. ``session_epoch`` -1: no session;
-    ``replica_id`` -1: a consumer.
-    """
+    """Sizes are bytes. ``session_epoch`` -1: no session; ``replica_id`` -1: a consumer."""
 
     cluster_id: str | None = wire(STRING, 12, null_since=12, tag=0, ignorable=True)
     replica_id: int = wire(INT32, default=-1)
@@ -78,8 +76,6 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOffset:
-    """Where a follower's log and its leader's diverge."""
-
     epoch: int = wire(INT32, 12, default=-1)
     end_offset: int = wire(INT64, 12, default=-1)
 
@@ -94,25 +90,19 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotId:
-    """The snapshot that a metadata log's follower must fetch."""
-
     end_offset: int = wire(INT64, default=-1)
     epoch: int = wire(INT32, default=-1)
 
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """An aborted transaction in this response."""
-
     producer_id: int = wire(INT64, 4)
     first_offset: int = wire(INT64, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """One partition's data: a memoryview of the frame when read, anything with a length when written.
-    ``aborted_transactions`` is null unless read_committed was requested.
-    """
+    """``records``: a view of the frame when read. ``aborted_transactions``: null unless read_committed."""
 
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -154,9 +144,7 @@ _TAIL = Struct(">ii")
 
 @tuned(PartitionData, 11, 13)
 def _partition_writer(table: Writer, flexible: bool) -> Writer:
-    """For partitions with records, without aborted transactions or tagged fields: twice as fast as the table
-    (benchmarks/protocol.py).
-    """
+    """For partitions with only records: twice as fast as the table (benchmarks/protocol.py)."""
     null, none = (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
 
     def write(out: Output, value: PartitionData) -> None:

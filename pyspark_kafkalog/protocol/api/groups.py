@@ -156,9 +156,7 @@ class DescribeGroupsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroupMember:
-    """One member; metadata and assignment are the client's bytes, a consumer's those of
-    `protocol.consumer_protocol`.
-    """
+    """Metadata and assignment are the client's bytes, a consumer's those of `protocol.consumer_protocol`."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, 4, null_since=4, ignorable=True)
@@ -190,8 +188,6 @@ class DescribeGroupsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsRequest:
-    """Without filters: all states and types."""
-
     states_filter: tuple[str, ...] = wire(Array(STRING), 4)
     types_filter: tuple[str, ...] = wire(Array(STRING), 5)
 

@@ -94,9 +94,7 @@ class ScramCredentialDeletion:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredentialUpsertion:
-    """``salted_password`` is PBKDF2 of the password with ``salt`` and ``iterations``. ``repr`` omits it,
-    since it is as sensitive as the password.
-    """
+    """``salted_password`` is PBKDF2 with ``salt`` and ``iterations``, and as sensitive: ``repr`` omits it."""
 
     name: str = wire(STRING)
     mechanism: int = wire(INT8)
