@@ -53,8 +53,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats import message_set
-from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, ExpectedOffsets
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
+from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, AbortedTransactions, ExpectedOffsets
 from pyspark_kafkalog.types import IsolationLevel, Record, TopicPartition
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]

@@ -18,6 +18,7 @@ from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, OffsetOutOfRange
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.message_set import (
+    AbortedTransactions,
     ExpectedOffsets,
     entry_at,
     first_offset,
@@ -25,7 +26,6 @@ from pyspark_kafkalog.formats.message_set import (
     is_sound,
     next_sound,
 )
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.types import TopicPartition
 
 log = logging.getLogger(__name__)

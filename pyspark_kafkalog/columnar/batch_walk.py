@@ -26,6 +26,7 @@ from pyspark_kafkalog.columnar.column_types import (
 from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, step, walk_messages
 from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -38,11 +39,9 @@ from pyspark_kafkalog.formats.batch import (
     read_header_fields,
     verify_crc,
 )
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress
-from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
+from pyspark_kafkalog.formats.message_set import AbortedTransactions, ExpectedOffsets, frames
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES, parse_records
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.types import Record
 
 _LENGTH_POSITION = 8

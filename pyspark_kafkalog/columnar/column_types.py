@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
-from pyspark_kafkalog.formats.message_set import ExpectedOffsets
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
+from pyspark_kafkalog.formats.message_set import AbortedTransactions, ExpectedOffsets
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Decodes fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
 
-A walker finds what may be read, an engine makes columns of it (`column_types`), and this module adds the constant
-columns. A `Generation` selects walker and columns; the rest is the same for all.
+A walker finds what may be read, an engine makes columns of it (`column_types`), and this module adds the
+constant columns. A `Generation` selects walker and columns; the rest is the same for all.
 """
 
 from __future__ import annotations

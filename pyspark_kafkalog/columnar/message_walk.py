@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.columnar.column_types import OWN_KIND, Block, Kind, Status, Walk, Walks
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
-from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.base import crc32
 from pyspark_kafkalog.formats.legacy import (
     CODEC_BITS,
     ENTRY_OVERHEAD,

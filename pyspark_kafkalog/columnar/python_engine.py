@@ -40,7 +40,7 @@ from pyspark_kafkalog.columnar.column_types import (
     WantedColumns,
 )
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.base import crc32
 from pyspark_kafkalog.formats.legacy import (
     ENTRY_OVERHEAD,
     KEY_POSITIONS,

@@ -36,7 +36,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(text: str) -> str:
-    """``text`` with secrets as ``***``: private keys, users before a host, values of "password" and the like."""
+    """``text`` with secrets as ``***``: private keys, users of a host, values of names like "password"."""
     text = _PRIVATE_KEY.sub("***", text)
     if "LoginModule" in text:
         text = _PLAIN_USER.sub(r"\1\2***", text)

@@ -30,11 +30,11 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.message_set import (
     MAX_BATCH_BYTES,
+    AbortedTransactions,
     ExpectedOffsets,
     first_entry_is_whole,
     next_offset_after,
 )
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
     FetchRequest,

@@ -23,11 +23,9 @@ from enum import IntEnum
 from itertools import pairwise
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.base import Buffer, Frame, crc32c, read_varint, read_varlong
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 from pyspark_kafkalog.formats.record import encode_record, parse_records, read_times
-from pyspark_kafkalog.formats.varint import Buffer, read_varint, read_varlong
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 HEADER_SIZE = 61
@@ -253,7 +251,7 @@ def encode_batch(
     last_offset_delta: int | None = None,
     control: bool = False,
 ) -> bytes:
-    """One batch; offsets are consecutive, or ``offset_deltas`` with gaps and the old ``last_offset_delta``."""
+    """One batch; offsets are consecutive, or ``offset_deltas`` with gaps and the ``last_offset_delta``."""
     deltas: Sequence[int] = range(len(records)) if offset_deltas is None else offset_deltas
     if len(deltas) != len(records) or (offset_deltas and not _rises(offset_deltas)):
         raise InvalidRecord(f"the offset deltas of {len(records)} records do not rise: {deltas}")

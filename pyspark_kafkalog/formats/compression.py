@@ -25,7 +25,7 @@ from enum import IntEnum
 from typing import Any
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, UnsupportedCompression
-from pyspark_kafkalog.formats.varint import Buffer, read_uvarint
+from pyspark_kafkalog.formats.base import Buffer, read_uvarint
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")

@@ -25,7 +25,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
     UnsupportedCompression,
 )
-from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.base import Buffer, Frame
 from pyspark_kafkalog.formats.batch import (
     CODEC_BITS,
     HEADER_SIZE,
@@ -42,7 +42,6 @@ from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages, wra
 from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads
-from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 PIECE_BYTES = 1 << 20
@@ -249,13 +248,8 @@ def _of_batch(
     view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
 ) -> Iterator[Message]:
     verify_crc(view, pos, header)
-    block = record_block(view, pos, header, max_bytes)
-    return _records(block, header, headers_lost)
-
-
-def _records(block: memoryview, header: BatchHeader, headers_lost: bool) -> Iterator[Message]:
     walk = read_messages(
-        block,
+        record_block(view, pos, header, max_bytes),
         header.record_count,
         base_offset=header.base_offset,
         last_offset_delta=header.last_offset_delta,
@@ -289,10 +283,6 @@ class _Block:
         self._kind = TimestampType.CREATE_TIME
         self._relative = magic == 1 and codec is not Codec.NONE
 
-    @property
-    def size(self) -> int:
-        return len(self._block)
-
     def has_room(self, message: Message, limit: int) -> bool:
         """Whether the piece stays within ``limit`` with this message; the first always fits."""
         if not self.count:
@@ -304,19 +294,14 @@ class _Block:
             or (kind is TimestampType.LOG_APPEND_TIME and message.timestamp != self._first_time)
         ):
             return False
-        key, value = message.key, message.value
-        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
+        size = len(message.key or b"") + len(message.value or b"")
         return HEADER_SIZE + len(self._block) + _MOST_OVERHEAD + size <= limit
 
     def add(self, message: Message, offset: int) -> None:
         _, timestamp, kind, key, value, _ = message
         if not self.count:
-            self._first_offset, self._first_time, self._newest, self._kind = (
-                offset,
-                timestamp,
-                timestamp,
-                kind,
-            )
+            self._first_offset, self._kind = offset, kind
+            self._first_time = self._newest = timestamp
         if self.magic == MAGIC:
             record = NewRecord(
                 None if value is None else bytes(value), None if key is None else bytes(key), timestamp
@@ -362,7 +347,7 @@ class _Block:
                 timestamp=self._newest,
                 timestamp_type=self._kind,
             )
-        return Piece(data, self._last_offset + 1, self.count, self.size)
+        return Piece(data, self._last_offset + 1, self.count, len(self._block))
 
 
 # --- what needs no conversion

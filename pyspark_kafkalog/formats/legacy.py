@@ -27,8 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, UnsupportedCompression
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.base import Buffer, Frame, crc32
 from pyspark_kafkalog.formats.compression import (
     Codec,
     compress,
@@ -37,7 +36,6 @@ from pyspark_kafkalog.formats.compression import (
     lz4_frame_with_checksum,
 )
 from pyspark_kafkalog.formats.record import quick_record
-from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 MAGICS = (0, 1)

@@ -11,21 +11,30 @@ and followed by higher ones.
 
 from __future__ import annotations
 
+import heapq
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
-from pyspark_kafkalog.formats.base import Frame, MessageFormat
-from pyspark_kafkalog.formats.batch import BATCH_OVERHEAD, MAGIC, V2Format, read_header
+from pyspark_kafkalog.formats.base import Buffer, Frame, MessageFormat
+from pyspark_kafkalog.formats.batch import (
+    BATCH_OVERHEAD,
+    CONTROL_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    ControlType,
+    V2Format,
+    control_type,
+    decode_records,
+    read_header,
+)
 from pyspark_kafkalog.formats.batch import codec_at as batch_codec_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, LegacyFormat, messages
 from pyspark_kafkalog.formats.legacy import codec_at as entry_codec_at
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
-from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import Record
 
 NO_WATERMARK = (1 << 63) - 1
@@ -166,7 +175,7 @@ def coded_records(
     expected: ExpectedOffsets = ExpectedOffsets(),  # noqa: B008
     aborted: AbortedTransactions | None = None,
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-    """`records` by frame with its codec. ``expected`` is for the first; ``aborted`` selects committed ones."""
+    """`records` by frame with its codec. ``expected`` is for the first; ``aborted`` are left out."""
     view = memoryview(buf)
     for frame in frames(view, start_offset=_LOWEST):
         first, last = frame.first_offset, frame.last_offset
@@ -199,8 +208,50 @@ def _after(expected: ExpectedOffsets, found: Iterator[Record]) -> Iterator[Recor
         yield record
 
 
+class AbortedTransactions:
+    """The aborted transactions of one fetch answer. *Not thread-safe: belongs to one answer.*
+
+    Every answer lists all aborted transactions that overlap it, so nothing is kept between answers. Source:
+    Kafka protocol guide, Fetch, ``aborted_transactions``.
+    """
+
+    def __init__(self, listed: Sequence[tuple[int, int]]) -> None:
+        self._upcoming = [(first_offset, producer_id) for producer_id, first_offset in listed]
+        heapq.heapify(self._upcoming)
+        self._aborted: set[int] = set()
+
+    def advance(self, last_offset: int) -> None:
+        """Start the transactions that begin at or before ``last_offset``."""
+        while self._upcoming and self._upcoming[0][0] <= last_offset:
+            self._aborted.add(heapq.heappop(self._upcoming)[1])
+
+    def end(self, producer_id: int) -> None:
+        self._aborted.discard(producer_id)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._aborted
+
+    def hides(
+        self, data: Buffer, pos: int, attributes: int, producer_id: int, last_offset: int, max_bytes: int
+    ) -> bool:
+        """Whether to hide the next batch, at ``pos``: a control batch or one of an aborted transaction."""
+        if producer_id < 0:
+            return bool(attributes & CONTROL_BIT)
+        self.advance(last_offset)
+        if attributes & CONTROL_BIT:
+            records = decode_records(data, pos, read_header(data, pos), max_bytes, check_crc=False)
+            if records and control_type(records[0]) is ControlType.ABORT:
+                self.end(producer_id)
+            return True
+        return bool(attributes & TRANSACTIONAL_BIT) and producer_id in self
+
+    def producers(self) -> set[int]:
+        """Producer ids of current and upcoming aborted transactions."""
+        return self._aborted.union(producer_id for _, producer_id in self._upcoming)
+
+
 def next_offset_after(data: memoryview, offset: int, expected: ExpectedOffsets = ExpectedOffsets()) -> int:  # noqa: B008
-    """Where a fetcher continues after the whole entries in ``data``; never raises: stops at an invalid one."""
+    """Where fetchers continue after the whole entries in ``data``; never raises: ends at an invalid one."""
     end, position = len(data), 0
     lowest, asked, below = expected
     while end - position >= _ENTRY.size:

@@ -11,7 +11,7 @@ Deltas are relative to the batch's base timestamp and base offset.
 Source: Kafka protocol guide, "Record".
 
 The reader's loop is not split into functions: a call per field would cost more than the field. One- and
-two-byte numbers are decoded in place, longer ones by `varint`.
+two-byte numbers are decoded in place, longer ones by `base`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
-from pyspark_kafkalog.formats.varint import (
+from pyspark_kafkalog.formats.base import (
     Buffer,
     read_uvarlong,
     read_varint,

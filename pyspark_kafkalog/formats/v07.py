@@ -18,10 +18,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, MessageTooLarge
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.base import Buffer, Frame, crc32
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
-from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 
 MIN_ENTRY_BYTES = 9
@@ -84,9 +82,8 @@ class CheckedSet(NamedTuple):
 def entries(buf: Buffer, offset: int = 0) -> Iterator[Entry]:
     """The whole entries in ``buf``, unverified; ``offset`` is its first byte's. Ends before a cut one."""
     view = memoryview(buf)
-    pos, size = 0, len(view)
-    while (found := entry_header(view, pos)) is not None and found[1] <= size:
-        entry = _entry(view, pos, offset + pos, found)
+    pos = 0
+    while (entry := _whole_entry(view, pos, offset + pos)) is not None:
         yield entry
         pos = entry.end
 
@@ -104,10 +101,10 @@ def messages(buf: Buffer, offset: int, *, max_bytes: int) -> Iterator[MessageAnd
 
 def payloads(entry: Buffer, *, max_bytes: int) -> Iterator[memoryview]:
     view = memoryview(entry)
-    found = entry_header(view, 0)
-    if found is None or found[1] != len(view):
+    whole = _whole_entry(view, 0, 0)
+    if whole is None or whole.size != len(view):
         raise CorruptMessage(f"{len(view)} bytes are not one whole entry")
-    yield from _payloads(_entry(view, 0, 0, found), _Budget(max_bytes))
+    yield from _payloads(whole, _Budget(max_bytes))
 
 
 def entry_header(buf: Buffer, pos: int) -> tuple[int, int, Codec] | None:
@@ -195,12 +192,10 @@ def verify_entry(entry: Entry) -> None:
 
 def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
     """The entry at ``pos`` if it is whole, allowed in length, and its checksum is correct."""
-    view = memoryview(buf)
     try:
-        found = entry_header(view, pos)
-        if found is None or found[1] > len(view) or found[1] - found[0] > max_message_bytes:
+        entry = _whole_entry(memoryview(buf), pos, pos)
+        if entry is None or len(entry.payload) > max_message_bytes:
             return None
-        entry = _entry(view, pos, pos, found)
         verify_entry(entry)
     except CorruptMessage:
         return None
@@ -218,6 +213,7 @@ def next_sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> int | Non
         return found[1]
     for match in _MAY_BEGIN.finditer(view, pos + 1):
         entry = sound_entry(view, match.start(), max_message_bytes)
+        # Empty messages often occur inside others by chance.
         if entry is not None and len(entry.payload):
             return entry.position
     return None
@@ -263,14 +259,8 @@ class V07Format:
     def records(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[Record]:
         view = memoryview(buf)[frame.position : frame.end]
         for payload, next_offset in messages(view, frame.first_offset, max_bytes=max_bytes):
-            yield Record(
-                frame.first_offset,
-                next_offset,
-                NO_TIMESTAMP,
-                TimestampType.CREATE_TIME,
-                None,
-                bytes(payload),
-            )
+            kind = TimestampType.CREATE_TIME
+            yield Record(frame.first_offset, next_offset, NO_TIMESTAMP, kind, None, bytes(payload))
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:
         for _ in _payloads(_framed(buf, frame), _Budget(max_bytes)):
@@ -279,11 +269,15 @@ class V07Format:
 
 def _framed(buf: memoryview, frame: Frame) -> Entry:
     """The frame's entry, which must be whole in ``buf``."""
-    view = memoryview(buf)
-    found = entry_header(view, frame.position)
-    if found is None or found[1] > len(view):
-        raise CorruptMessage(f"the entry at byte {frame.position} is cut short at byte {len(view)}")
-    return _entry(view, frame.position, frame.first_offset, found)
+    entry = _whole_entry(memoryview(buf), frame.position, frame.first_offset)
+    if entry is None:
+        raise CorruptMessage(f"the entry at byte {frame.position} is cut short at byte {len(buf)}")
+    return entry
+
+
+def _whole_entry(view: memoryview, pos: int, offset: int) -> Entry | None:
+    found = entry_header(view, pos)
+    return None if found is None or found[1] > len(view) else _entry(view, pos, offset, found)
 
 
 def _entry(view: memoryview, pos: int, offset: int, found: tuple[int, int, Codec]) -> Entry:
@@ -304,32 +298,6 @@ class _Budget:
         return memoryview(data)
 
 
-class _Levels:
-    """The entries within a compressed one on all levels, checksums verified. *Not thread-safe: for one walk.*
-
-    The walk decompresses nested sets and passes them to `enter`: no recursion, since producers choose the
-    depth.
-    """
-
-    def __init__(self, data: memoryview) -> None:
-        self._levels: list[Iterator[Entry]] = [_inner_entries(data)]
-
-    def __iter__(self) -> _Levels:
-        return self
-
-    def __next__(self) -> Entry:
-        while self._levels:
-            entry = next(self._levels[-1], None)
-            if entry is not None:
-                verify_entry(entry)
-                return entry
-            self._levels.pop()
-        raise StopIteration
-
-    def enter(self, data: memoryview) -> None:
-        self._levels.append(_inner_entries(data))
-
-
 def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
     """Verified payloads of an entry's messages, in order."""
     verify_entry(entry)
@@ -337,18 +305,20 @@ def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
         yield entry.payload
         return
     try:
-        walk = _Levels(budget.opened(entry))
-        for inner in walk:
+        # A stack instead of recursion, since producers choose the depth.
+        levels = [_inner_entries(budget.opened(entry))]
+        while levels:
+            inner = next(levels[-1], None)
+            if inner is None:
+                levels.pop()
+                continue
+            verify_entry(inner)
             if inner.codec is Codec.NONE:
                 yield inner.payload
             else:
-                walk.enter(budget.opened(inner))
+                levels.append(_inner_entries(budget.opened(inner)))
     except CorruptMessage as e:
-        raise _within(entry, e) from None
-
-
-def _within(wrapper: Entry, fault: CorruptMessage) -> CorruptMessage:
-    return CorruptMessage(f"in the compressed entry at byte {wrapper.position}: {fault}")
+        raise CorruptMessage(f"in the compressed entry at byte {entry.position}: {e}") from None
 
 
 def _inner_entries(data: memoryview) -> Iterator[Entry]:

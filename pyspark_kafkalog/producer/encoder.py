@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.config.producer_config import MAGICS, ProducerConfig
 from pyspark_kafkalog.errors import InvalidRecord, UnsupportedCompression, UnsupportedVersion
+from pyspark_kafkalog.formats.base import Buffer, varint_bytes
 from pyspark_kafkalog.formats.batch import HEADER_SIZE, TRANSACTIONAL_BIT, seal_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, encode_set
 from pyspark_kafkalog.formats.record import encode_record
-from pyspark_kafkalog.formats.varint import Buffer, varint_bytes
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NO_TIMESTAMP, Header, NewRecord
 

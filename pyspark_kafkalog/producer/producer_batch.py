@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.base import Buffer
 from pyspark_kafkalog.formats.record import read_fields
-from pyspark_kafkalog.formats.varint import Buffer
 from pyspark_kafkalog.producer.columns import ArrowRows
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, Encoding, RecordBatches
 from pyspark_kafkalog.types import Header, TopicPartition

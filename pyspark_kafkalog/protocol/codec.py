@@ -20,12 +20,7 @@ from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol import primitives
-from pyspark_kafkalog.protocol.primitives import (
-    ZERO_UUID,
-    Output,
-    Writer,
-    write_uuid,
-)
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID, Output, Writer, write_uuid
 
 _SPEC = "wire"
 _UNSET: Any = object()
@@ -141,15 +136,6 @@ def specs(cls: Any) -> Iterator[FieldRow]:
 
 
 _CODES = {int(code): code for code in ErrorCode}
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What writers depend on: version, flexibility, and codecs of nested structs."""
-
-    version: int
-    flexible: bool
-    nested: Callable[[Any], Codec]
 
 
 def error_code(number: int) -> ErrorCode:
@@ -268,7 +254,13 @@ class ReaderSource:
         elif isinstance(kind, Array):
             self._array(kind.element, label, target, nullable)
         elif nullable:
-            self._nullable_struct(kind, target)
+            # The byte in front says whether it is null.
+            self._fixed("b", "n")
+            self._end_run()
+            self._write("if n < 0:", f"    {target} = None", "else:")
+            self._indent += 1
+            self._struct(kind, target)
+            self._indent -= 1
         else:
             self._struct(kind, target)
 
@@ -312,14 +304,6 @@ class ReaderSource:
             self._write(f"{target} = tuple({items})")
         self._indent -= 1
         self._null_or(f"bad_count({label!r}, n, size - pos)", target, nullable)
-
-    def _nullable_struct(self, cls: Any, target: str) -> None:
-        self._fixed("b", "n")
-        self._end_run()
-        self._write("if n < 0:", f"    {target} = None", "else:")
-        self._indent += 1
-        self._struct(cls, target)
-        self._indent -= 1
 
     def _struct(self, cls: Any, target: str) -> None:
         self._end_run()
@@ -400,8 +384,20 @@ def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
     )
 
 
-def struct_writer(cls: Any, form: Form) -> Writer:
-    steps = [writer for _, writer in field_writers(cls, form)]
+def _struct_writer(cls: Any, version: int, flexible: bool) -> Writer:
+    plain: list[FieldRow] = []
+    tagged: list[FieldRow] = []
+    lost = []
+    for name, spec, default in specs(cls):
+        if spec.exists_in(version):
+            (plain if spec.tag is None else tagged).append((name, spec, default))
+        elif not spec.ignorable:
+            lost.append((name, default))
+    steps = _write_steps(cls, plain, version, flexible)
+    if lost:
+        steps.insert(0, _refuse_values_in(lost))
+    if flexible:
+        steps.append(_tags_writer(cls, tagged, version) if tagged else _no_tags)
     if len(steps) == 1:
         return steps[0]
 
@@ -412,35 +408,17 @@ def struct_writer(cls: Any, form: Form) -> Writer:
     return write
 
 
-def field_writers(cls: Any, form: Form) -> list[tuple[FieldRow | None, Writer]]:
-    """The writers that together write a struct; each takes the whole struct. The row describes a field of
-    variable size with its own writer, else None.
-    """
-    table = list(specs(cls))
-    present = [row for row in table if row[1].exists_in(form.version)]
-    writers = _write_steps(cls, [row for row in present if row[1].tag is None], form)
-    absent = [row for row in table if not row[1].exists_in(form.version)]
-    lost = [(name, default) for name, spec, default in absent if not spec.ignorable]
-    if lost:
-        writers.insert(0, (None, _refuse_values_in(lost)))
-    if form.flexible:
-        tagged = [row for row in present if row[1].tag is not None]
-        writers.append((None, _tags_writer(cls, tagged, form) if tagged else _no_tags))
-    return writers
-
-
-def _write_steps(cls: Any, plain: list[FieldRow], form: Form) -> list[tuple[FieldRow | None, Writer]]:
-    steps: list[tuple[FieldRow | None, Writer]] = []
-    for fixed, found in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
-        rows = list(found)
+def _write_steps(cls: Any, plain: list[FieldRow], version: int, flexible: bool) -> list[Writer]:
+    steps: list[Writer] = []
+    for fixed, run in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
+        rows = list(run)
         if fixed:
-            codes = "".join(s.type.code for _, s, _ in rows)
-            steps.append((None, _run_writer([name for name, _, _ in rows], codes)))
+            codes = "".join(spec.type.code for _, spec, _ in rows)
+            steps.append(_run_writer([name for name, _, _ in rows], codes))
             continue
-        for row in rows:
-            name, spec, _ = row
-            writer = _field_writer(f"{cls.__name__}.{name}", spec, form)
-            steps.append((row, _attribute_writer(name, writer)))
+        for name, spec, _ in rows:
+            writer = _field_writer(f"{cls.__name__}.{name}", spec, version, flexible)
+            steps.append(_attribute_writer(name, writer))
     return steps
 
 
@@ -479,14 +457,14 @@ def _no_tags(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
     out.append(0)
 
 
-def _tags_writer(cls: Any, tagged: list[FieldRow], form: Form) -> Writer:
+def _tags_writer(cls: Any, tagged: list[FieldRow], version: int) -> Writer:
     """Write the tagged fields with non-default values, by ascending tag."""
     rows = [
         (
             spec.tag or 0,
             attrgetter(name),
             default,
-            _field_writer(f"{cls.__name__}.{name}", spec, form),
+            _field_writer(f"{cls.__name__}.{name}", spec, version, True),
         )
         for name, spec, default in tagged
     ]
@@ -510,12 +488,12 @@ def _tags_writer(cls: Any, tagged: list[FieldRow], form: Form) -> Writer:
     return write
 
 
-def _field_writer(name: str, spec: FieldSpec, form: Form) -> Writer:
-    nullable = spec.nullable_in(form.version)
+def _field_writer(name: str, spec: FieldSpec, version: int, flexible: bool) -> Writer:
+    nullable = spec.nullable_in(version)
     if not isinstance(spec.type, Array):
-        return _type_writer(name, spec.type, form, nullable)
+        return _type_writer(name, spec.type, version, flexible, nullable)
     element = spec.type.element
-    write_count = primitives.count_writer(name, flexible=form.flexible, nullable=nullable)
+    write_count = primitives.count_writer(name, flexible=flexible, nullable=nullable)
     if isinstance(element, Scalar):
         code = element.code
 
@@ -525,7 +503,7 @@ def _field_writer(name: str, spec: FieldSpec, form: Form) -> Writer:
                 out += pack(f">{len(items)}{code}", *items)
 
         return write_scalars
-    write_one = _type_writer(name, element, form, False)
+    write_one = _type_writer(name, element, version, flexible, False)
 
     def write(out: Output, items: Sequence[Any] | None) -> None:
         if items is None:
@@ -538,9 +516,9 @@ def _field_writer(name: str, spec: FieldSpec, form: Form) -> Writer:
     return write
 
 
-def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
+def _type_writer(name: str, kind: Any, version: int, flexible: bool, nullable: bool) -> Writer:
     if isinstance(kind, Variable):
-        return kind.writer(name, flexible=form.flexible, nullable=nullable)
+        return kind.writer(name, flexible=flexible, nullable=nullable)
     if isinstance(kind, Scalar):
         pack = Struct(">" + kind.code).pack
 
@@ -548,7 +526,7 @@ def _type_writer(name: str, kind: Any, form: Form, nullable: bool) -> Writer:
             out += pack(value)
 
         return write
-    present = form.nested(kind).writer
+    present = codec(kind, version, flexible).writer
     if not nullable:
         return present
 
@@ -574,9 +552,8 @@ class Codec:
         """The message at ``pos``; if ``exact``, it must end with ``buf``."""
         reader = self._reader
         if reader is None:
-            reader = self._reader = ReaderSource(self.version, self.flexible).reader(
-                self.cls.__name__, self.cls
-            )
+            source = ReaderSource(self.version, self.flexible)
+            reader = self._reader = source.reader(self.cls.__name__, self.cls)
         try:
             message, end = reader(buf, pos)
         except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:
@@ -615,22 +592,12 @@ def tuned(cls: type[Any], first: int, last: int) -> Callable[[Tuning], Tuning]:
 @cache
 def codec(cls: Any, version: int, flexible: bool) -> Codec:
     made = table_codec(cls, version, flexible)
-    tuning = tuning_of(cls, version)
-    if tuning is not None:
+    first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
+    if tuning is not None and first <= version <= last:
         made.writer = tuning(made.writer, flexible)
     return made
 
 
-def tuning_of(cls: Any, version: int) -> Tuning | None:
-    """The hand-written writer of a struct in this version, or None."""
-    first, last, tuning = _TUNINGS.get(cls, (0, -1, None))
-    return tuning if first <= version <= last else None
-
-
 def table_codec(cls: Any, version: int, flexible: bool) -> Codec:
     """The codec from the table, without a hand-written writer for ``cls`` itself."""
-    return Codec(cls, version, flexible, struct_writer(cls, form_of(version, flexible)))
-
-
-def form_of(version: int, flexible: bool) -> Form:
-    return Form(version, flexible, lambda nested: codec(nested, version, flexible))
+    return Codec(cls, version, flexible, _struct_writer(cls, version, flexible))

@@ -15,17 +15,17 @@ their release. Source: the releases' own `kafka/api/RequestKeys.scala` with its 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from importlib import import_module
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (it is an exception class)
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion
-from pyspark_kafkalog.formats.varint import Buffer
+from pyspark_kafkalog.formats.base import Buffer
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.codec import Codec, codec
 from pyspark_kafkalog.protocol.primitives import Output
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _FIXED = Struct(">hhi")
 _FIXED_AND_LENGTH = Struct(">hhih")
 _CORRELATION = Struct(">i")
+_SIZE = Struct(">i")
 _write_client_id = primitives.string_writer("client_id", flexible=False, nullable=True)
 
 
@@ -48,7 +49,7 @@ class RequestHeader(NamedTuple):
     client_id: str | None = None
 
 
-def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
+def _read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
     api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
     start = _FIXED_AND_LENGTH.size
     if length == -1:
@@ -59,35 +60,11 @@ def read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
     return RequestHeader(api_key, api_version, correlation_id, str(buf[start:end], "utf-8")), end
 
 
-def write_request_header(out: Output, header: RequestHeader, *, flexible: bool) -> None:
-    out += _FIXED.pack(header.api_key, header.api_version, header.correlation_id)
-    _write_client_id(out, header.client_id)
-    if flexible:
-        out.append(0)
-
-
-def read_response_header(buf: memoryview, *, flexible: bool) -> tuple[int, int]:
-    (correlation_id,) = _CORRELATION.unpack_from(buf)
-    pos = _CORRELATION.size
-    return correlation_id, primitives.skip_tagged_fields(buf, pos) if flexible else pos
-
-
-def write_response_header(out: Output, correlation_id: int, *, flexible: bool) -> None:
-    out += _CORRELATION.pack(correlation_id)
-    if flexible:
-        out.append(0)
-
-
-_SIZE = Struct(">i")
 _MESSAGES = "pyspark_kafkalog.protocol.api"
 _REQUEST, _RESPONSE = "Request", "Response"
 
 
-class _Sized(Protocol):
-    def __len__(self) -> int: ...
-
-
-Part: TypeAlias = bytes | bytearray | memoryview | _Sized
+Part: TypeAlias = bytes | bytearray | memoryview | Sized
 """Bytes to send, or a region of a file with a known length."""
 
 
@@ -262,8 +239,10 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
     api = api_of(type(request))
     message = _codec(api, api.request, version)
     out = Output(bytes(_SIZE.size))
-    header = RequestHeader(api.key, version, correlation_id, client_id)
-    write_request_header(out, header, flexible=api.flexible(version))
+    out += _FIXED.pack(api.key, version, correlation_id)
+    _write_client_id(out, client_id)
+    if api.flexible(version):
+        out.append(0)
     message.write(out, request)
     return _parts(out)
 
@@ -273,7 +252,9 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
     api = api_of(type(response))
     message = _codec(api, api.response, version)
     out = Output(bytes(_SIZE.size))
-    write_response_header(out, correlation_id, flexible=api.flexible_answer_header(version))
+    out += _CORRELATION.pack(correlation_id)
+    if api.flexible_answer_header(version):
+        out.append(0)
     message.write(out, response)
     return _parts(out)
 
@@ -281,7 +262,7 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
 def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
     """A request's header and the position of its body; skips tagged fields of known APIs."""
     try:
-        header, pos = read_request_header(frame)
+        header, pos = _read_request_header(frame)
         if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, NEVER_FLEXIBLE):
             # Clients send none; this check costs less than the call.
             pos = pos + 1 if frame[pos] == 0 else primitives.skip_tagged_fields(memoryview(frame), pos)
@@ -294,7 +275,8 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
     """The request at ``pos``; record sets are slices of ``frame``. Ignores bytes after its end, as Kafka
     does: librdkafka 2.16 appends three to a flexible Metadata request for all topics.
     """
-    api = _find(header.api_key)
+    # An IntEnum hashes as its number.
+    api: Api | None = APIS.get(header.api_key)  # type: ignore[call-overload]
     if api is None:
         raise UnsupportedVersion(f"unknown API {header.api_key} (version {header.api_version})")
     return _codec(api, api.request, header.api_version).read(memoryview(frame), pos, exact=False)
@@ -308,7 +290,9 @@ def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memory
     message = _codec(api, api.response, version)
     buf = memoryview(frame)
     try:
-        correlation_id, pos = read_response_header(buf, flexible=api.flexible_answer_header(version))
+        (correlation_id,), pos = _CORRELATION.unpack_from(buf), _CORRELATION.size
+        if api.flexible_answer_header(version):
+            pos = primitives.skip_tagged_fields(buf, pos)
     except (StructError, IndexError, InvalidRequest) as error:
         raise InvalidRequest(f"header of {message}: {error}") from None
     try:
@@ -330,10 +314,6 @@ def _refusal(buf: memoryview, pos: int) -> ApiVersionsResponse | None:
     except InvalidRequest:
         return None
     return answer if answer.error_code == ErrorCode.UNSUPPORTED_VERSION else None
-
-
-def _find(key: int) -> Api | None:
-    return APIS.get(key)  # type: ignore[call-overload,no-any-return]  # an IntEnum hashes as its number
 
 
 def _codec(api: Api, cls: Any, version: int) -> Codec:
@@ -410,9 +390,5 @@ def release_of(text: str) -> str | None:
 
 
 def message_magic(release: str) -> int:
-    """The newest message format that a release's brokers accept: 0 or 1."""
-    return 0 if RELEASES[release][ApiKey.PRODUCE].max < _TIMESTAMPS_SINCE else 1
-
-
-_TIMESTAMPS_SINCE = 2
-"""Version of Produce that introduced v1 messages."""
+    """The newest message format that a release's brokers accept: 0, or 1 since Produce 2."""
+    return 0 if RELEASES[release][ApiKey.PRODUCE].max < 2 else 1

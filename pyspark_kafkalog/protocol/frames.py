@@ -142,8 +142,9 @@ class FrameReader:
                 return frames
             start = pos + SIZE_BYTES
             if end - start < size:
-                self._begin_body(size, stage[start:end])
-                self._staged = 0
+                # Only the bytes that arrived; `buffer` enlarges it.
+                self._body = bytearray(stage[start:end])
+                self._size, self._filled, self._staged = size, end - start, 0
                 return frames
             frames.append(bytearray(stage[start : start + size]))
             pos = start + size
@@ -152,10 +153,6 @@ class FrameReader:
             stage[:rest] = bytes(stage[pos:end])
         self._staged = rest
         return frames
-
-    def _begin_body(self, size: int, start: memoryview) -> None:
-        self._body = bytearray(start)
-        self._size, self._filled = size, len(start)
 
     def _grown(self, length: int) -> bytearray:
         """Memory for an incomplete frame with ``length`` bytes so far."""

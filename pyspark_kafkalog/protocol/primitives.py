@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
-from pyspark_kafkalog.formats.varint import Buffer, read_uvarint, write_uvarint
+from pyspark_kafkalog.formats.base import Buffer, read_uvarint, write_uvarint
 
 Writer = Callable[["Output", Any], None]
 

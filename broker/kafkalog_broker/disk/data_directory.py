@@ -23,7 +23,7 @@ from kafkalog_broker.disk.process_lock import Closeable, holder_of
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.properties import format_properties, parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
-from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.types import encode_id
 
 LOCK_NAME = ".lock"

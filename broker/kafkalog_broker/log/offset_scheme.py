@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from kafkalog_broker.disk.filesystem import OpenFiles, write_all
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.formats.base import Frame
-from pyspark_kafkalog.formats.checksum import crc32c
+from pyspark_kafkalog.formats.base import Frame, crc32c
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 _TRAILER = struct.Struct(">4sqq")

@@ -14,7 +14,7 @@ from kafkalog_broker.disk.filesystem import File
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from kafkalog_broker.log.walk import CandidateEntry, Damage, Window, salvage
 from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.base import Frame, crc32, crc32c
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     HEADER_SIZE,
@@ -23,7 +23,6 @@ from pyspark_kafkalog.formats.batch import (
     decode_records,
     read_header,
 )
-from pyspark_kafkalog.formats.checksum import crc32, crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import (
     CRC_POSITION,

@@ -19,7 +19,7 @@ from itertools import groupby
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
-from pyspark_kafkalog.formats.varint import read_uvarint
+from pyspark_kafkalog.formats.base import read_uvarint
 from pyspark_kafkalog.types import TopicPartition
 
 _INT16 = struct.Struct(">h")

@@ -12,8 +12,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats import message_set, v07
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.message_set import ExpectedOffsets
-from pyspark_kafkalog.formats.transactions import AbortedTransactions
+from pyspark_kafkalog.formats.message_set import AbortedTransactions, ExpectedOffsets
 from pyspark_kafkalog.formats.v07 import MessageAndOffset, V07Format
 from pyspark_kafkalog.types import Record, TopicPartition
 from pyspark_kafkalog.zookeeper.paths import (

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.columnar.decoder import RecordBatchDecoder
     from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
-    from pyspark_kafkalog.formats.transactions import AbortedTransactions
+    from pyspark_kafkalog.formats.message_set import AbortedTransactions
     from pyspark_kafkalog.ledger.plan import PartitionFacts
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 

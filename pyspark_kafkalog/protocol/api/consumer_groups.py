@@ -82,7 +82,7 @@ class DescribedAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``assignment``: the current; ``target_assignment``: the intended. ``member_type``: 0 classic, 1 newer."""
+    """``target_assignment`` is the intended one. ``member_type``: 0 classic, 1 newer protocol, -1 unknown."""
 
     member_id: str = wire(STRING)
     instance_id: str | None = wire(STRING, null_since=0)

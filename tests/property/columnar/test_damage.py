@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar.decoder import COLUMNS, Decoded
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import ATTRIBUTES_POSITION, CRC_POSITION, HEADER_SIZE, encode_batch
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.rows import decode, raw_batch
 from tests.support.formats.batches import codecs, new_records

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_kafkalog.columnar import intrinsics
 from pyspark_kafkalog.columnar.intrinsics import CRC32_TABLES, CRC32C_TABLES, address, can_fold
-from pyspark_kafkalog.formats.checksum import crc32, crc32c
+from pyspark_kafkalog.formats.base import crc32, crc32c
 
 
 def compiled(way: Any, tables: Any) -> Any:

@@ -12,8 +12,8 @@ from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.column_types import Status
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
+from pyspark_kafkalog.formats.base import varint_bytes
 from pyspark_kafkalog.formats.record import encode_record
-from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.kernel_arena import Arena
 from tests.support.columnar.rows import good_record, raw_record

@@ -20,7 +20,7 @@ from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.columnar.message_walk import walk_messages
 from pyspark_kafkalog.formats import legacy, message_set
-from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.base import crc32
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CRC_POSITION, MAGIC_POSITION
 from pyspark_kafkalog.types import NewRecord

@@ -16,7 +16,7 @@ from pyspark_kafkalog.columnar.decoder import Decoded
 from pyspark_kafkalog.columnar.kernel_cache import kernel
 from pyspark_kafkalog.columnar.kernel_columns import BAD_LAYOUT
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.checksum import crc32
+from pyspark_kafkalog.formats.base import crc32
 from pyspark_kafkalog.formats.v07 import V07Format, encode_set, entries
 from tests.support.columnar.kernel_arena import Arena
 from tests.support.columnar.rows import FOREVER, column, decode_07

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import (
     HEADER_SIZE,
     V2Format,
@@ -16,7 +17,6 @@ from pyspark_kafkalog.formats.batch import (
     encode_batch,
     read_header,
 )
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.examples import examples

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge
-from pyspark_kafkalog.formats.checksum import _portable_crc32c, crc32c
-from pyspark_kafkalog.formats.compression import Codec, compress, decompress
-from pyspark_kafkalog.formats.varint import (
+from pyspark_kafkalog.formats.base import (
+    _portable_crc32c,
+    crc32c,
     read_uvarint,
     read_varint,
     read_varlong,
@@ -17,6 +17,7 @@ from pyspark_kafkalog.formats.varint import (
     varlong_bytes,
     write_uvarint,
 )
+from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 from tests.support.examples import examples
 from tests.support.formats.batches import codecs
 

@@ -17,8 +17,8 @@ from kafkalog_broker.log.append.validation import (
     check_batches,
 )
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, KafkaError
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import HEADER, HEADER_SIZE, encode_batch, read_header
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.record import check_first_lengths
 from pyspark_kafkalog.types import NewRecord

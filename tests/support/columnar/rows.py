@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07
 from pyspark_kafkalog.columnar.decoder import KAFKA_07, Decoded, RecordBatchDecoder
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.base import varint_bytes, varlong_bytes
 from pyspark_kafkalog.formats.batch import LOG_APPEND_TIME_BIT, seal_batch
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.formats.record import encode_record
-from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NewRecord
 
 ENGINES = ("numba", "plain")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.formats.base import varint_bytes, varlong_bytes
 from pyspark_kafkalog.formats.batch import seal_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.varint import varint_bytes, varlong_bytes
 
 NONE, INVALID, TOO_LARGE = ErrorCode.NONE, ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE
 UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR

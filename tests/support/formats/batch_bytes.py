@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import decode_records, encode_batch, read_header
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.types import NewRecord, Record
 
 LIMIT = 1 << 24

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
-from pyspark_kafkalog.formats.varint import read_uvarint
+from pyspark_kafkalog.formats.base import read_uvarint
 from pyspark_kafkalog.protocol.codec import (
     BYTES,
     ERROR_CODE,

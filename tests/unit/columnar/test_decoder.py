@@ -7,9 +7,9 @@ import pytest
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS
 from pyspark_kafkalog.columnar.decoder import HEADER_COUNT, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, MessageTooLarge, UnsupportedCompression
+from pyspark_kafkalog.formats.base import varint_bytes
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.rows import (
     ENGINES,

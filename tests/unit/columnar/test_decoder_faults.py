@@ -8,8 +8,8 @@ import pytest
 
 from pyspark_kafkalog.columnar.decoder import COLUMNS, RecordBatchDecoder
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig
+from pyspark_kafkalog.formats.base import varint_bytes
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.varint import varint_bytes
 from pyspark_kafkalog.types import NewRecord
 from tests.support.columnar.rows import ENGINES, decode, good_record, raw_batch, raw_record
 

@@ -15,8 +15,8 @@ from pyspark_kafkalog.errors import (
     MessageTooLarge,
     UnsupportedCompression,
 )
+from pyspark_kafkalog.formats.base import crc32
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.checksum import crc32
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import (
     CRC_POSITION,

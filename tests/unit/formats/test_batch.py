@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, InvalidRecord
+from pyspark_kafkalog.formats.base import crc32c, varlong_bytes
 from pyspark_kafkalog.formats.batch import (
     BatchHeader,
     ControlType,
@@ -15,9 +16,7 @@ from pyspark_kafkalog.formats.batch import (
     encode_control,
     read_header,
 )
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.varint import varlong_bytes
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.formats.batch_bytes import LIMIT, THREE, decode, patched, resealed, with_block
 

@@ -13,7 +13,7 @@ from typing import Any
 import crcmod.predefined
 import pytest
 
-from pyspark_kafkalog.formats import checksum
+from pyspark_kafkalog.formats import base
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.message_set import frames
 from tests.support.formats.vectors import vectors
@@ -26,31 +26,31 @@ SAMPLES = [b"", b"\0", CHECK, *(_random.randbytes(n) for n in (1, 7, 8, 9, 63, 6
 
 
 def test_the_check_values_are_those_of_the_catalogue() -> None:
-    assert checksum.crc32c(CHECK) == 0xE3069283
-    assert checksum.crc32(CHECK) == 0xCBF43926
+    assert base.crc32c(CHECK) == 0xE3069283
+    assert base.crc32(CHECK) == 0xCBF43926
 
 
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
 def test_crcmod_and_the_crc32c_package_agree(data: bytes) -> None:
     package = pytest.importorskip("crc32c")
     portable: Callable[[bytes], int] = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
-    assert checksum.crc32c(data) == portable(data) == package.crc32c(data)
-    assert checksum._portable_crc32c()(data, 0) == portable(data)
+    assert base.crc32c(data) == portable(data) == package.crc32c(data)
+    assert base._portable_crc32c()(data, 0) == portable(data)
 
 
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
 def test_crc_32_is_that_of_zlib(data: bytes) -> None:
-    assert checksum.crc32(data) == zlib.crc32(data)
+    assert base.crc32(data) == zlib.crc32(data)
 
 
-@pytest.mark.parametrize("function", [checksum.crc32c, checksum.crc32, checksum._portable_crc32c()])
+@pytest.mark.parametrize("function", [base.crc32c, base.crc32, base._portable_crc32c()])
 def test_a_checksum_goes_on_from_an_earlier_one(function: Callable[..., int]) -> None:
     data = SAMPLES[-1]
     for cut in (0, 1, 61, 4096, len(data)):
         assert function(data[cut:], function(data[:cut], 0)) == function(data, 0)
 
 
-@pytest.mark.parametrize("function", [checksum.crc32c, checksum.crc32, checksum._portable_crc32c()])
+@pytest.mark.parametrize("function", [base.crc32c, base.crc32, base._portable_crc32c()])
 def test_any_buffer_will_do(function: Callable[..., int]) -> None:
     data = SAMPLES[-1]
     assert function(memoryview(data)[5:-5], 0) == function(data[5:-5], 0)
@@ -58,8 +58,8 @@ def test_any_buffer_will_do(function: Callable[..., int]) -> None:
 
 
 def test_the_fast_libraries_are_used_where_they_are_installed() -> None:
-    assert ("crc32c" if find_spec("crc32c") else "crcmod") == checksum.CRC32C_IMPLEMENTATION
-    assert ("isal" if find_spec("isal") else "zlib") == checksum.CRC32_IMPLEMENTATION
+    assert ("crc32c" if find_spec("crc32c") else "crcmod") == base.CRC32C_IMPLEMENTATION
+    assert ("isal" if find_spec("isal") else "zlib") == base.CRC32_IMPLEMENTATION
 
 
 # Run with a function of this file's, in a process that cannot import the fast packages.
@@ -77,20 +77,20 @@ sys.meta_path.insert(0, Absent())
 
 def checksums() -> dict[str, Any]:
     """Of random data whole and in pieces, and of each batch that foreign clients sent."""
-    whole = [[checksum.crc32c(data), checksum.crc32(data)] for data in SAMPLES]
+    whole = [[base.crc32c(data), base.crc32(data)] for data in SAMPLES]
     pieces = []
     for data in SAMPLES:
         crc = old_crc = 0
         for start in range(0, len(data), 61):
-            crc = checksum.crc32c(memoryview(data)[start : start + 61], crc)
-            old_crc = checksum.crc32(bytearray(data[start : start + 61]), old_crc)
+            crc = base.crc32c(memoryview(data)[start : start + 61], crc)
+            old_crc = base.crc32(bytearray(data[start : start + 61]), old_crc)
         pieces.append([crc, old_crc])
     sent = {}
     for v in vectors("v2-"):
         for frame in frames(v.data):
             covered = memoryview(v.data)[frame.position + 21 : frame.end]
             sent[f"{v.file} {frame.position}"] = [
-                checksum.crc32c(covered),
+                base.crc32c(covered),
                 read_header(v.data, frame.position).crc,
             ]
     return {"whole": whole, "pieces": pieces, "sent": sent}
@@ -100,10 +100,10 @@ def portable(call: str) -> Any:
     """What the call gives in a process without the fast packages."""
     script = f"""{WITHOUT_FAST_PACKAGES}
 from pathlib import Path
-from pyspark_kafkalog.formats import checksum
+from pyspark_kafkalog.formats import base
 from {__name__} import checksums
 
-assert [checksum.CRC32C_IMPLEMENTATION, checksum.CRC32_IMPLEMENTATION] == ["crcmod", "zlib"]
+assert [base.CRC32C_IMPLEMENTATION, base.CRC32_IMPLEMENTATION] == ["crcmod", "zlib"]
 json.dump({call}, sys.stdout)
 """
     done = subprocess.run(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
-from pyspark_kafkalog.formats.varint import (
+from pyspark_kafkalog.formats.base import (
     read_uvarint,
     read_uvarlong,
     read_varint,

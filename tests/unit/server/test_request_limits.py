@@ -11,7 +11,7 @@ from kafkalog_broker.server.request_limits import (
     check_width,
 )
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.formats.varint import write_uvarint
+from pyspark_kafkalog.formats.base import write_uvarint
 from pyspark_kafkalog.protocol.api.configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -27,9 +27,8 @@ from pyspark_kafkalog.errors import (
     InvalidTxnState,
     OutOfOrderSequence,
 )
-from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.base import Frame, crc32c
 from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType, marker_type, read_header
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.message_set import magic_at
 
 REMEMBERED_BATCHES = 5

@@ -25,6 +25,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     MessageTooLarge,
 )
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -36,7 +37,6 @@ from pyspark_kafkalog.formats.batch import (
     read_header,
     read_header_fields,
 )
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec, decompress
 from pyspark_kafkalog.formats.convert import PIECE_BYTES, for_topic
 from pyspark_kafkalog.formats.legacy import MAGIC_POSITION

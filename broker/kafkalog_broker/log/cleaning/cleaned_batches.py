@@ -23,6 +23,7 @@ from hashlib import md5
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.family import NewestBatch
 from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats.base import read_uvarlong, varint_bytes, varlong_bytes
 from pyspark_kafkalog.formats.batch import (
     CODEC_BITS,
     DELETE_HORIZON_BIT,
@@ -42,7 +43,6 @@ from pyspark_kafkalog.formats.compression import compress
 from pyspark_kafkalog.formats.legacy import Message, encode_set, messages, read_entry
 from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, magic_at
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
-from pyspark_kafkalog.formats.varint import read_uvarlong, varint_bytes, varlong_bytes
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
 
 _NULL = 1

@@ -13,8 +13,8 @@ from pyspark_kafkalog.errors import (
     OutOfOrderSequence,
     UnsupportedCompression,
 )
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control, read_header, verify_crc
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import TimestampType
 from tests.support.log.logs import START_MS, batch, contents, crash, open_log, read_all, values

@@ -11,8 +11,8 @@ import pytest
 
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, TakesLong
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.formats.checksum import crc32c
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
