@@ -8,7 +8,7 @@ from docs.command_line import command_line
 from docs.compatibility import compatibility
 from docs.property_tables import configuration
 from kafkalog_broker.config.broker_config import BrokerConfig
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ClassicProducerConfig, ConnectorConfig
 from pyspark_kafkalog.config.definition import Property, describe
 from pyspark_kafkalog.config.mirror_config import (
     SOURCE,
@@ -20,7 +20,6 @@ from pyspark_kafkalog.config.mirror_config import (
     SourceConfig,
     Target07Config,
 )
-from pyspark_kafkalog.config.producer07_config import ClassicProducerConfig
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.config.properties import properties_file
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
@@ -42,11 +41,11 @@ Written by `make docs` from the definitions in pyspark_kafkalog/config/zookeeper
 
 PRODUCER_HEADING = """\
 The properties of ClassicProducer, each with its default, and a ZooKeeper on this machine.
-Written by `make docs` from pyspark_kafkalog/config/producer07_config.py.
+Written by `make docs` from pyspark_kafkalog/config/classic_config.py.
 """
 CONSUMER_HEADING = """\
 The properties of ConsumerConnector, each with its default, and a ZooKeeper on this machine.
-Written by `make docs` from pyspark_kafkalog/config/consumer07_config.py.
+Written by `make docs` from pyspark_kafkalog/config/classic_config.py.
 """
 GIVEN = {"zookeeper.connect": "localhost:2181"}
 

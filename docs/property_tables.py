@@ -13,22 +13,17 @@ from dataclasses import dataclass, replace
 
 from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.listener_config import ListenerConfig
-from pyspark_kafkalog.config.client07_config import Client07Config
-from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ClassicProducerConfig, Client07Config, ConnectorConfig
+from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig, GroupConsumerConfig
 from pyspark_kafkalog.config.definition import Config, Property, describe
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
 from pyspark_kafkalog.config.mirror_config import (
     BrokersSourceConfig,
     MirrorConfig,
     SourceConfig,
     Target07Config,
 )
-from pyspark_kafkalog.config.producer07_config import ClassicProducerConfig
 from pyspark_kafkalog.config.producer_config import ProducerConfig
-from pyspark_kafkalog.config.providers import ProvidersConfig
-from pyspark_kafkalog.config.sasl_config import SaslConfig
-from pyspark_kafkalog.config.tls_config import TlsConfig
+from pyspark_kafkalog.config.security_config import ProvidersConfig, SaslConfig, TlsConfig
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, ZooKeeperServerConfig
 
 INTRODUCTION = """\

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     )
     from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
-    from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics, delete_topics
+    from pyspark_kafkalog.client.admin import (
+        NewTopic,
+        abort_transaction,
+        create_partitions,
+        create_topics,
+        delete_topics,
+        describe_transaction,
+        list_transactions,
+    )
     from pyspark_kafkalog.client.discovery import Cluster
     from pyspark_kafkalog.client.groups import (
         CommittedOffset,
@@ -36,11 +44,6 @@ if TYPE_CHECKING:
         delete_groups,
         describe_group,
         list_groups,
-    )
-    from pyspark_kafkalog.client.transaction_admin import (
-        abort_transaction,
-        describe_transaction,
-        list_transactions,
     )
     from pyspark_kafkalog.client.transactions import end_transaction
     from pyspark_kafkalog.config.client_config import ClientConfig
@@ -211,7 +214,15 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "classic.producer.async_producer": ("AsyncProducer", "CallbackHandler", "EventHandler", "QueueFull"),
     "classic.producer.classic_producer": ("ClassicProducer", "ProducerData"),
     "classic.producer.sync_producer": ("ProducerRequest", "SyncProducer"),
-    "client.admin": ("NewTopic", "create_partitions", "create_topics", "delete_topics"),
+    "client.admin": (
+        "NewTopic",
+        "abort_transaction",
+        "create_partitions",
+        "create_topics",
+        "delete_topics",
+        "describe_transaction",
+        "list_transactions",
+    ),
     "client.discovery": ("Cluster",),
     "client.groups": (
         "CommittedOffset",
@@ -222,7 +233,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "describe_group",
         "list_groups",
     ),
-    "client.transaction_admin": ("abort_transaction", "describe_transaction", "list_transactions"),
     "client.transactions": ("end_transaction",),
     "config.client_config": ("ClientConfig",),
     "config.mirror_config": ("mirror_config",),

@@ -9,7 +9,7 @@ import typer
 
 from pyspark_kafkalog.cli.arguments import DEFAULT_SERVER, AsJson, ClusterCommands, Servers, connected
 from pyspark_kafkalog.cli.terminal_output import counted, show
-from pyspark_kafkalog.client.acls import add_acls, list_acls, remove_acls
+from pyspark_kafkalog.client.admin import add_acls, list_acls, remove_acls
 from pyspark_kafkalog.security.acls import (
     CLUSTER_NAME,
     WILDCARD,

@@ -20,7 +20,7 @@ import typer
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.clock import parse_iso_time
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.config.client_config import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.definition import masked, parse_layers
 from pyspark_kafkalog.config.properties import load_properties

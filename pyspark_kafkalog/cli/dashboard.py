@@ -22,7 +22,7 @@ from pyspark_kafkalog.client.groups import committed_offsets, describe_group, li
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.client07_config import PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError
 from pyspark_kafkalog.protocol.api.cluster import DescribeLogDirsRequest
 from pyspark_kafkalog.status.page_data import busiest, furthest_behind, problems_of

@@ -27,7 +27,7 @@ from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.wire import open_cluster

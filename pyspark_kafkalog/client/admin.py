@@ -1,4 +1,4 @@
-"""Create, delete, grow, change and describe topics at the cluster's controller; delete records.
+"""Topics, records, ACLs and transactions of a cluster: list, describe, create, change and delete them.
 
 Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does not undo
 the others: the error is the first topic's, and its message lists all failures.
@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
+from pyspark_kafkalog.client.groups import ask_every_broker, coordinator
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, UnsupportedVersion, error_for
+from pyspark_kafkalog.client.transactions import TransactionCoordinator
+from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTxnState, UnsupportedVersion, error_for
+from pyspark_kafkalog.protocol.api.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+)
 from pyspark_kafkalog.protocol.api.configs import (
     ConfigOperation,
     DescribeConfigsRequest,
@@ -27,6 +36,7 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from pyspark_kafkalog.protocol.api.metadata import CoordinatorType
 from pyspark_kafkalog.protocol.api.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -36,8 +46,19 @@ from pyspark_kafkalog.protocol.api.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from pyspark_kafkalog.types import TopicPartition
+
+T = TypeVar("T")
 
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
@@ -150,8 +171,7 @@ def delete_records(
         return begins
 
     with cluster_at(where) as cluster:
-        found: dict[TopicPartition, int] = _retrying(cluster, "deleting records", timeout_ms, ask)
-    return found
+        return _retrying(cluster, "deleting records", timeout_ms, ask)
 
 
 def alter_topic_configs(
@@ -240,7 +260,7 @@ def _check_creation(connection: Connection, topics: Iterable[NewTopic]) -> int:
     return 1
 
 
-def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], Any]) -> Any:
+def _retrying(cluster: Cluster, doing: str, timeout_ms: int, ask: Callable[[Cluster, Deadline], T]) -> T:
     deadline = Deadline.after(timeout_ms / 1000, cluster.clock)
     return cluster.retrying(doing, deadline).run(lambda limit: ask(cluster, limit))
 
@@ -283,3 +303,172 @@ def _text(what: str, name: str, result: Any) -> str:
     said = getattr(result, "error_message", None) or result.error_code.name
     # Some brokers' messages begin with the code's name, as the error's text does.
     return f"{what} {name}: {said.removeprefix(f'{result.error_code.name}: ')}"
+
+
+_PATTERNS_SINCE = 1
+"""Before this version (Kafka 2.0) ACLs and filters have literal names only."""
+
+
+# --- ACLs. Without an authorizer: `ServerError` (SECURITY_DISABLED).
+
+
+def list_acls(
+    where: Where, wanted: AclFilter | None = None, *, deadline: Deadline | None = None
+) -> list[Acl]:
+    """ACLs that match the filter, or all, sorted by resource."""
+    request = DescribeAclsRequest(*(wanted or AclFilter()))
+    answer = _ask_any(where, "listing ACLs", lambda _: request, deadline)
+    _check_acls("listing ACLs", [answer])
+    return sorted(
+        _acl(each.resource_type, each.resource_name, each.pattern_type, acl)
+        for each in answer.resources
+        for acl in each.acls
+    )
+
+
+def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = None) -> None:
+    """Add ACLs; existing ones stay. Raises `KafkaError` if one is refused; others may have been added."""
+    request = CreateAclsRequest(tuple(AclCreation(*acl) for acl in acls))
+    has_prefixes = any(acl.pattern_type is not PatternType.LITERAL for acl in acls)
+
+    def checked(connection: Connection) -> CreateAclsRequest:
+        if has_prefixes and connection.version(ApiKey.CREATE_ACLS) < _PATTERNS_SINCE:
+            raise InvalidRequest(f"{connection.peer}: prefixes need Kafka 2.0 or later")
+        return request
+
+    answer = _ask_any(where, "adding ACLs", checked, deadline)
+    _check_acls("adding ACLs", answer.results)
+
+
+def remove_acls(where: Where, filters: Sequence[AclFilter], *, deadline: Deadline | None = None) -> list[Acl]:
+    """Remove the ACLs that match any filter, and return them."""
+    request = DeleteAclsRequest(tuple(DeleteAclsFilter(*each) for each in filters))
+    answer = _ask_any(where, "removing ACLs", lambda _: request, deadline)
+    _check_acls("removing ACLs", answer.filter_results)
+    removed = [acl for each in answer.filter_results for acl in each.matching_acls]
+    _check_acls("removing ACLs", removed)
+    return sorted({_acl(each.resource_type, each.resource_name, each.pattern_type, each) for each in removed})
+
+
+def _ask_any(
+    where: Where, doing: str, request: Callable[[Connection], Any], deadline: Deadline | None
+) -> Any:
+    def ask(limit: Deadline) -> Any:
+        connection = cluster.any_connection(limit)
+        return connection.request(request(connection), deadline=limit)
+
+    with cluster_at(where) as cluster:
+        return cluster.retrying(doing, deadline).run(ask)
+
+
+def _acl(kind: int, name: str, pattern: int, entry: Any) -> Acl:
+    operation, permission = Operation(entry.operation), Permission(entry.permission_type)
+    resource = ResourceType(kind), name, PatternType(pattern)
+    return Acl(*resource, entry.principal, entry.host, operation, permission)
+
+
+def _check_acls(doing: str, results: Iterable[Any]) -> None:
+    """Raise the first failure, with the text of all."""
+    failed = [each for each in results if each.error_code != ErrorCode.NONE]
+    if failed:
+        texts = dict.fromkeys(each.error_message or each.error_code.name for each in failed)
+        raise error_for(failed[0].error_code, f"{doing}: {'; '.join(texts)}")
+
+
+# --- transactions. Needs Apache Kafka 3.0.
+
+ONGOING = "Ongoing"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id; ``state`` is Empty, Ongoing, Prepare... or Complete... (Commit or Abort)."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id at its coordinator; ``started_ms`` is None without an open transaction."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+def list_transactions(
+    where: Where, *, ongoing: bool = False, deadline: Deadline | None = None
+) -> list[TransactionListing]:
+    """Transactional ids of all brokers by name, or only those with an open transaction."""
+    request = ListTransactionsRequest(state_filters=(ONGOING,) if ongoing else ())
+    with cluster_at(where) as cluster:
+        listings = {
+            one.transactional_id: TransactionListing(
+                one.transactional_id, one.transaction_state, one.producer_id
+            )
+            for answer in ask_every_broker(cluster, "listing transactions", request, deadline)
+            for one in answer.transaction_states
+        }
+    return [listings[name] for name in sorted(listings)]
+
+
+def describe_transaction(
+    where: Where, transactional_id: str, *, deadline: Deadline | None = None
+) -> TransactionDescription:
+    """State, producer and partitions. Raises `ServerError` (TRANSACTIONAL_ID_NOT_FOUND)."""
+    with cluster_at(where) as cluster:
+
+        def ask(limit: Deadline) -> TransactionDescription:
+            connection = coordinator(cluster, CoordinatorType.TRANSACTION, transactional_id, limit)
+            return _described(connection, transactional_id, limit)
+
+        doing = f"describing transactional id {transactional_id!r}"
+        return cluster.retrying(doing, deadline).run(ask)
+
+
+def abort_transaction(
+    where: Where, transactional_id: str, *, deadline: Deadline | None = None
+) -> TransactionDescription:
+    """Abort the id's open transaction and return its description.
+
+    Fences the producer. Returns when the markers are written, so readers of committed records can continue.
+    Raises `InvalidTxnState` if no transaction is open, `ServerError` (TRANSACTIONAL_ID_NOT_FOUND).
+    """
+    with cluster_at(where) as cluster:
+        found = describe_transaction(cluster, transactional_id, deadline=deadline)
+        if found.state != ONGOING:
+            raise InvalidTxnState(
+                f"transactional id {transactional_id!r} has no open transaction: its state is {found.state}"
+            )
+        limit = deadline or Deadline.after(cluster.config.request_timeout_ms / 1000, cluster.clock)
+        TransactionCoordinator(cluster, transactional_id).init_producer(found.timeout_ms, limit)
+        return found
+
+
+def _described(connection: Connection, transactional_id: str, deadline: Deadline) -> TransactionDescription:
+    answer = connection.request(DescribeTransactionsRequest((transactional_id,)), deadline=deadline)
+    found = next((t for t in answer.transaction_states if t.transactional_id == transactional_id), None)
+    if found is None:
+        raise InvalidRequest(
+            f"{connection.peer}: the DescribeTransactions response lacks {transactional_id!r}"
+        )
+    if found.error_code != ErrorCode.NONE:
+        unknown = found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        why = "there is no such id" if unknown else found.error_code.name
+        raise error_for(found.error_code, f"{connection.peer}: transactional id {transactional_id!r}: {why}")
+    partitions = [TopicPartition(row.topic, number) for row in found.topics for number in row.partitions]
+    return TransactionDescription(
+        transactional_id,
+        found.transaction_state,
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        found.transaction_start_time_ms if found.transaction_state == ONGOING else None,
+        tuple(sorted(partitions)),
+    )

@@ -14,7 +14,7 @@ from typing import TypeAlias, overload
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client07_config import Client07Config
+from pyspark_kafkalog.config.classic_config import Client07Config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError, MessageTooLarge
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,

@@ -172,7 +172,30 @@ class GroupDescription:
 def list_groups(where: Where, *, deadline: Deadline | None = None) -> list[GroupListing]:
     """Groups of all brokers, by name. Retries brokers that still load theirs."""
     with cluster_at(where) as cluster:
-        return cluster.retrying("listing groups", deadline).run(lambda limit: _listed(cluster, limit))
+        listings = {
+            listed.group_id: GroupListing(
+                listed.group_id, listed.protocol_type, listed.group_state, listed.group_type.lower()
+            )
+            for answer in ask_every_broker(cluster, "listing groups", ListGroupsRequest(), deadline)
+            for listed in answer.groups
+        }
+    return [listings[name] for name in sorted(listings)]
+
+
+def ask_every_broker(cluster: Cluster, doing: str, request: Any, deadline: Deadline | None) -> list[Any]:
+    """The responses of all brokers, for what each of them coordinates."""
+
+    def ask(limit: Deadline) -> list[Any]:
+        answers = []
+        for node_id in sorted(cluster.metadata([], refresh=True, deadline=limit).brokers):
+            connection = cluster.connection(node_id, limit)
+            answer = connection.request(request, deadline=limit)
+            if answer.error_code != ErrorCode.NONE:
+                raise error_for(answer.error_code, f"{connection.peer}: {doing}: {answer.error_code.name}")
+            answers.append(answer)
+        return answers
+
+    return cluster.retrying(doing, deadline).run(ask)
 
 
 def describe_group(where: Where, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
@@ -303,21 +326,6 @@ def commit_offsets(
             raise _commit_failure(code, f"{connection.peer}: committing {tp} for group {group!r}", member)
 
     _at_coordinator(where, group, "committing for", ask, deadline)
-
-
-def _listed(cluster: Cluster, deadline: Deadline) -> list[GroupListing]:
-    """Ask each broker for the groups that it coordinates."""
-    found: dict[str, GroupListing] = {}
-    for node_id in sorted(cluster.metadata([], refresh=True, deadline=deadline).brokers):
-        connection = cluster.connection(node_id, deadline)
-        answer = connection.request(ListGroupsRequest(), deadline=deadline)
-        if answer.error_code != ErrorCode.NONE:
-            raise error_for(answer.error_code, f"{connection.peer}: listing groups: {answer.error_code.name}")
-        for listed in answer.groups:
-            found[listed.group_id] = GroupListing(
-                listed.group_id, listed.protocol_type, listed.group_state, listed.group_type.lower()
-            )
-    return [found[name] for name in sorted(found)]
 
 
 def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:

@@ -38,7 +38,7 @@ class TlsTransport(Transport):
     """*Not thread-safe.* A `Transport`; `start` first. A refusal is `AuthenticationFailed`, not retried."""
 
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
-        """Shake hands. Raises `AuthenticationFailed`, `ConnectionLost`, or `InvalidConfig` for a bad store."""
+        """Shake hands. Raises `AuthenticationFailed`, `ConnectionLost`, `InvalidConfig` for a bad store."""
         self._config = config
         context = client_context(config, config.option_name)
         stage = memoryview(bytearray(_STAGE_BYTES))

@@ -71,6 +71,18 @@ def between(low: int, high: int) -> Check:
     return Check(f"{low} to {high}" if low != high else f"only {low}", lambda value: low <= value <= high)
 
 
+def parsed_by(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    """Whether ``parse`` takes a text: it raises no ValueError and finds something."""
+
+    def takes(text: str) -> bool:
+        try:
+            return bool(parse(text))
+        except ValueError:
+            return False
+
+    return takes
+
+
 def one_of(*values: str) -> Check:
     allowed = "one of " + ", ".join(values) if len(values) > 1 else f"only {values[0]}"
     return Check(allowed, lambda value: value in values)

@@ -7,8 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import (
+    PROTOCOL_07,
+    PROTOCOL_08,
+    ClassicProducerConfig,
+    ConnectorConfig,
+)
+from pyspark_kafkalog.config.client_config import EARLIEST, LATEST, GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import NONE as GROUP_NONE
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     Check,
@@ -23,9 +29,6 @@ from pyspark_kafkalog.config.definition import (
     warn_unknown,
     with_families,
 )
-from pyspark_kafkalog.config.group_consumer_config import EARLIEST, LATEST, GroupConsumerConfig
-from pyspark_kafkalog.config.group_consumer_config import NONE as GROUP_NONE
-from pyspark_kafkalog.config.producer07_config import ClassicProducerConfig
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
 

@@ -14,12 +14,12 @@ from pyspark_kafkalog.config.definition import (
     not_empty,
     one_of,
     parse,
+    parsed_by,
     positive_int,
     prop,
 )
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.config.providers import ProvidersConfig
-from pyspark_kafkalog.config.tls_config import TLS_VERSIONS, tls_versions
+from pyspark_kafkalog.config.security_config import TLS_VERSIONS, ProvidersConfig, tls_versions
 from pyspark_kafkalog.errors import InvalidConfig
 
 SESSION_TIMEOUT_MS = 6_000
@@ -37,14 +37,7 @@ def parse_connect(text: str) -> tuple[str, str]:
     return servers, chroot
 
 
-def _is_connect(text: str) -> bool:
-    try:
-        parse_connect(text)
-    except ValueError:
-        return False
-    return True
-
-
+_is_connect = parsed_by(parse_connect)
 znode_name = Check(
     "a name without slashes",
     lambda text: text not in ("", ".", "..") and "/" not in text and text.isprintable(),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
-from pyspark_kafkalog.config.group_consumer_config import COOPERATIVE, RANGE, ROUNDROBIN, STICKY
+from pyspark_kafkalog.config.client_config import COOPERATIVE, RANGE, ROUNDROBIN, STICKY
 from pyspark_kafkalog.types import TopicPartition
 
 Counts = Mapping[str, int]

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark_kafkalog.client.discovery import TopicMetadata
 from pyspark_kafkalog.client.groups import Committer
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import GroupConsumerConfig
 from pyspark_kafkalog.consumer.member import (
     COORDINATOR_MOVED,
     NEVER,

@@ -18,7 +18,7 @@ from pyspark_kafkalog.client.groups import Committer, find_coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.config.group_consumer_config import CLASSIC, GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import CLASSIC, GroupConsumerConfig
 from pyspark_kafkalog.consumer.classic_member import ClassicMember
 from pyspark_kafkalog.consumer.epoch_member import EpochMember
 from pyspark_kafkalog.consumer.member import COORDINATOR_MOVED, Member, Rebalance

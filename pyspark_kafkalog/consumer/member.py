@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from pyspark_kafkalog.client.discovery import TopicMetadata
 from pyspark_kafkalog.client.groups import Committer
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import GroupConsumerConfig
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
 from pyspark_kafkalog.types import TopicPartition
 

@@ -19,7 +19,7 @@ from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
 from pyspark_kafkalog.columnar.column_types import Answer
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import GroupConsumerConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

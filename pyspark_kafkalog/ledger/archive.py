@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, Commit
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import (
     DamagedRecord,
     ForeignCluster,

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.properties import MAX_FILE_BYTES, parse_properties
-from pyspark_kafkalog.config.providers import (
+from pyspark_kafkalog.config.security_config import (
     DIRECTORY,
     ENV,
     REFERENCE,

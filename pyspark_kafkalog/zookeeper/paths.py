@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 

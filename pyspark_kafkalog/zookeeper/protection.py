@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pyspark_kafkalog.config.tls_config import TlsConfig
+from pyspark_kafkalog.config.security_config import TlsConfig
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.contexts import client_context

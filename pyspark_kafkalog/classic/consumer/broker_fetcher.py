@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import Chunk, MessageSet, OwnedPartition
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.consumer07_config import LARGEST, NONE, ConnectorConfig
+from pyspark_kafkalog.config.classic_config import LARGEST, NONE, ConnectorConfig
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest, KafkaError, OffsetOutOfRange
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP

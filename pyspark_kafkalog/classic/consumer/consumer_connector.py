@@ -19,7 +19,7 @@ from pyspark_kafkalog.classic.consumer.zookeeper_group import (
     thread_id,
 )
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, ConsumerSubscription, PartitionKey, layout_of

@@ -11,7 +11,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.consumer07_config import KAFKA, ConnectorConfig
+from pyspark_kafkalog.config.classic_config import KAFKA, ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.paths import PartitionKey, RegistryLayout

@@ -16,8 +16,7 @@ from pyspark_kafkalog.client.groups import CommittedOffset, commit_offsets, comm
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.consumer07_config import SimpleConsumerConfig
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08, SimpleConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import (
     ConnectionClosed,

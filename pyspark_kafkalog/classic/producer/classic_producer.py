@@ -21,7 +21,7 @@ from pyspark_kafkalog.classic.producer.router import ENCODERS, Encoder, Partitio
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.producer07_config import ClassicProducerConfig, producer_config
+from pyspark_kafkalog.config.classic_config import ClassicProducerConfig, producer_config
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
 from pyspark_kafkalog.zookeeper.paths import BrokerNode
 

@@ -17,7 +17,7 @@ from pyspark_kafkalog.classic.producer.async_producer import (
 from pyspark_kafkalog.classic.producer.router import Encoder
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.config.producer07_config import ClassicProducerConfig
+from pyspark_kafkalog.config.classic_config import ClassicProducerConfig
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.zookeeper.paths import BrokerNode
 

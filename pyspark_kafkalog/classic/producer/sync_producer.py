@@ -15,8 +15,12 @@ from pyspark_kafkalog.client.connection07 import Connection07
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
-from pyspark_kafkalog.config.producer07_config import SyncProducerConfig, producer_config
+from pyspark_kafkalog.config.classic_config import (
+    PROTOCOL_07,
+    PROTOCOL_08,
+    SyncProducerConfig,
+    producer_config,
+)
 from pyspark_kafkalog.errors import (
     ConnectionClosed,
     ConnectionLost,

@@ -1,7 +1,7 @@
 """SASL mechanisms: which one a configuration selects, its credentials, and its messages.
 
 A conversation is a generator that yields the client's messages, is sent the broker's, and ends with the
-login. Source: RFC 4616 (PLAIN), 5802 (SCRAM), 7628 (OAUTHBEARER).
+login. Source: RFC 4616 (PLAIN), 5802 (SCRAM), 7628 (OAUTHBEARER), 4752 (GSSAPI, with the package gssapi).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark_kafkalog.client.login import kerberos, msk, tokens
+from pyspark_kafkalog.client.login import tokens
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.sasl_config import MECHANISMS
-from pyspark_kafkalog.config.tls_config import TlsConfig
+from pyspark_kafkalog.config.security_config import MECHANISMS, TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig
+from pyspark_kafkalog.security.files import found_file
 from pyspark_kafkalog.security.jaas import JaasEntry, parse_jaas
 from pyspark_kafkalog.security.scram import MECHANISMS as SCRAM
 from pyspark_kafkalog.security.scram import ScramClient
@@ -78,7 +79,7 @@ class _Options:
             return self._of_password(mechanism)
         if mechanism == "OAUTHBEARER":
             handler = _class_name(self._config.sasl_login_callback_handler_class)
-            return self._of_msk() if handler == msk.LOGIN_HANDLER else self._of_token()
+            return self._of_msk() if handler == tokens.LOGIN_HANDLER else self._of_token()
         if mechanism == "AWS_MSK_IAM":
             return self._of_msk()
         if mechanism == "GSSAPI":
@@ -186,7 +187,7 @@ class _Options:
         place = self.name("sasl.jaas.config")
 
         def start(host: str, seconds: float) -> Conversation:
-            return bearer(tokens.current(msk.IamSource.of(host, options, place), seconds), {})
+            return bearer(tokens.current(tokens.IamSource.of(host, options, place), seconds), {})
 
         check = f"the AWS credentials that {place} selects, and that they may connect to the cluster"
         return self._made("OAUTHBEARER", start, check, ())
@@ -201,14 +202,14 @@ class _Options:
             )
         uses_keytab = self._entry is None or self._entry.is_true("useKeyTab")
         keytab = (jaas.get("keyTab") if uses_keytab else None) or config.sasl_kerberos_keytab
-        identity = kerberos.Identity(
+        identity = KerberosIdentity(
             service,
             jaas.get("principal") or config.sasl_kerberos_principal,
             keytab,
             jaas.get("ticketCache"),
             self._place if self._entry is not None else self.name("sasl.kerberos.keytab"),
         )
-        return self._made("GSSAPI", lambda host, _: kerberos.converse(identity, host), identity.option, ())
+        return self._made("GSSAPI", lambda host, _: gssapi_login(identity, host), identity.option, ())
 
     def _made(
         self,
@@ -270,9 +271,9 @@ class _Options:
 
 _HANDLERS = {
     "sasl.login.callback.handler.class": (
-        "OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler", msk.LOGIN_HANDLER,
+        "OAuthBearerLoginCallbackHandler", "JaasClientOauthLoginCallbackHandler", tokens.LOGIN_HANDLER,
     ),
-    "sasl.client.callback.handler.class": (msk.CLIENT_HANDLER,),
+    "sasl.client.callback.handler.class": (tokens.CLIENT_HANDLER,),
     "sasl.oauthbearer.jwt.retriever.class": (
         "ClientCredentialsJwtRetriever", "FileJwtRetriever", "DefaultJwtRetriever",
     ),
@@ -304,3 +305,71 @@ def bearer(token: str, extensions: Mapping[str, str]) -> Conversation:
     fields = [f"{key}={value}".encode() for key, value in pairs.items()]
     if (yield _SEPARATOR.join((b"n,,", *fields, b"", b""))):
         yield _SEPARATOR
+
+
+_NO_LAYER = 1
+"""We use no security layer; TLS protects the connection."""
+
+
+@dataclass(frozen=True)
+class KerberosIdentity:
+    """*Thread-safe: immutable.* Client and service; without ``keytab`` the ticket cache decides."""
+
+    service: str
+    principal: str | None
+    keytab: str | None
+    ticket_cache: str | None
+    option: str
+
+
+def gssapi_login(identity: KerberosIdentity, host: str) -> Conversation:
+    """GSSAPI with ``host``, whose principal is ``service/host``."""
+    gssapi = _library()
+    try:
+        name = gssapi.Name(f"{identity.service}@{host}", gssapi.NameType.hostbased_service)
+        flags = gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity
+        context = gssapi.SecurityContext(
+            name=name, creds=_credentials(gssapi, identity), usage="initiate", flags=flags
+        )
+        token = context.step()
+        while not context.complete:
+            token = context.step((yield token or b""))
+        offer = context.unwrap((yield token or b"")).message
+        if len(offer) != 4 or not offer[0] & _NO_LAYER:
+            raise AuthenticationFailed("GSSAPI: the broker wants a security layer; use SASL_SSL")
+        reply = bytes((_NO_LAYER, 0, 0, 0)) + str(context.initiator_name).encode()
+        yield context.wrap(reply, False).message
+    except gssapi.exceptions.GSSError as e:
+        raise AuthenticationFailed(
+            f"GSSAPI: no Kerberos login to {identity.service}/{host}: {' '.join(str(e).split())}; check "
+            f"{identity.option} and that the client has a key tab or a ticket (kinit)"
+        ) from None
+
+
+def _credentials(gssapi: Any, identity: KerberosIdentity) -> Any:
+    """The client's credentials; with a key tab, in a memory cache of this process."""
+    name = None
+    if identity.principal:
+        name = gssapi.Name(identity.principal, gssapi.NameType.kerberos_principal)
+    if identity.keytab:
+        keytab = found_file(identity.keytab, identity.option)
+        store = {"client_keytab": f"FILE:{keytab}", "ccache": "MEMORY:pyspark-kafkalog"}
+        if identity.principal:
+            store["ccache"] += "-" + identity.principal.replace("/", "_")
+        return gssapi.Credentials(usage="initiate", name=name, store=store)
+    if identity.ticket_cache:
+        return gssapi.Credentials(
+            usage="initiate", name=name, store={"ccache": f"FILE:{identity.ticket_cache}"}
+        )
+    return gssapi.Credentials(usage="initiate", name=name)
+
+
+def _library() -> Any:
+    try:
+        import gssapi
+    except (ImportError, OSError):
+        raise InvalidConfig(
+            "sasl.mechanism=GSSAPI needs the package gssapi and the system's Kerberos library: "
+            "pip install 'pyspark-kafkalog[kerberos]' (to build it: libkrb5-dev and a C compiler)"
+        ) from None
+    return gssapi

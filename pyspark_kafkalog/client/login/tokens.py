@@ -1,18 +1,24 @@
-"""Sources of OAuth tokens, and a process-wide cache with renewal."""
+"""Sources of OAuth tokens, and a process-wide cache with renewal.
+
+For Amazon MSK: aws-msk-iam-sasl-signer-python, with the JAAS options of aws-msk-iam-auth's IAMLoginModule.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import logging
+import os
+import re
 import threading
 import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.tls_config import TlsConfig
+from pyspark_kafkalog.config.security_config import TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, InvalidConfig, KafkaError
 from pyspark_kafkalog.security.contexts import client_context
 from pyspark_kafkalog.security.files import found_file
@@ -249,3 +255,74 @@ def _refusal(body: bytes) -> str:
         return ""
     text = ": ".join(found)
     return f" ({text if text.isprintable() else ascii(text)})" if text else ""
+
+
+CLIENT_HANDLER, LOGIN_HANDLER = "IAMClientCallbackHandler", "IAMOAuthBearerLoginCallbackHandler"
+_REGION = re.compile(r"\.([a-z0-9-]+)\.(?:api\.)?amazonaws\.com(?:\.cn)?\.?$")
+_DEFAULT_SESSION = "pyspark-kafkalog"
+
+
+@dataclass(frozen=True)
+class IamSource:
+    """*Thread-safe: immutable.* The AWS identity of a client in one region."""
+
+    region: str
+    profile: str | None
+    role: str | None
+    session: str | None
+    option: str
+
+    @classmethod
+    def of(cls, host: str, options: Mapping[str, str], option: str) -> IamSource:
+        """Identity for a broker's host name and the JAAS options. Raises `InvalidConfig` without a region."""
+        if options.get("awsRoleExternalId"):
+            raise InvalidConfig(
+                f"{option}: awsRoleExternalId is not supported: Amazon's Python signer has none"
+            )
+        found = _REGION.search(host.lower())
+        region = found[1] if found else os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        if not region:
+            raise InvalidConfig(
+                f"AWS_MSK_IAM: the host name {host} holds no AWS region; set AWS_REGION in the environment"
+            )
+        return cls(
+            region,
+            options.get("awsProfileName"),
+            options.get("awsRoleArn"),
+            options.get("awsRoleSessionName"),
+            option,
+        )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return ()
+
+    def fetch(self, seconds: float) -> Token:
+        """Sign a token locally; for a role, ask AWS within boto3's time limits."""
+        del seconds
+        provider = _provider()
+        try:
+            if self.role:
+                session = self.session or _DEFAULT_SESSION
+                text, expires_ms = provider.generate_auth_token_from_role_arn(self.region, self.role, session)
+            elif self.profile:
+                text, expires_ms = provider.generate_auth_token_from_profile(self.region, self.profile)
+            else:
+                text, expires_ms = provider.generate_auth_token(self.region)
+        except Exception as e:
+            raise AuthenticationFailed(
+                f"AWS_MSK_IAM: no token for region {self.region}: {type(e).__name__}: {e}; check "
+                f"{self.option} and the AWS credentials of this machine"
+            ) from None
+        return Token(text, expires_ms / 1000)
+
+
+def _provider() -> Any:
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+    except ImportError:
+        raise InvalidConfig(
+            "sasl.mechanism=AWS_MSK_IAM needs the package aws-msk-iam-sasl-signer-python: "
+            "pip install 'pyspark-kafkalog[msk]'"
+        ) from None
+    return MSKAuthTokenProvider

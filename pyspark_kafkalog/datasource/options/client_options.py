@@ -9,9 +9,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import KAFKA, PROTOCOL_07, PROTOCOL_08, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.client_config import ConsumerConfig
-from pyspark_kafkalog.config.consumer07_config import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import Config, describe, warn_unknown, with_families
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import KAFKA, PROTOCOL_07, PROTOCOL_08, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.client_config import ConsumerConfig
-from pyspark_kafkalog.config.consumer07_config import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.definition import (
     Check,
     Config,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.datasource.options.client_options import NAMES_IN_SPARK, client_properties
 from pyspark_kafkalog.datasource.options.option_definitions import (

@@ -15,9 +15,8 @@ from pyspark_kafkalog.client.corrupt_batches import CORRUPT
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07, Source07Config
 from pyspark_kafkalog.config.client_config import parse_address
-from pyspark_kafkalog.config.consumer07_config import Source07Config
 from pyspark_kafkalog.datasource.options.client_options import NO_MAX_RECORDS
 from pyspark_kafkalog.datasource.options.option_definitions import LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, SubscribePattern

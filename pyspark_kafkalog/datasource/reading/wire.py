@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.config.consumer07_config import Source07Config
+from pyspark_kafkalog.config.classic_config import Source07Config
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions

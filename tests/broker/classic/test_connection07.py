@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.client.connection07 import Connection07
-from pyspark_kafkalog.config.client07_config import Client07Config
+from pyspark_kafkalog.config.classic_config import Client07Config
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, FrameTooLarge, InvalidRequest, MessageTooLarge
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.protocol.v07 import (

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerAddress, BrokerFetcher
 from pyspark_kafkalog.classic.consumer.stream import MessageStream, OwnedPartition
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,

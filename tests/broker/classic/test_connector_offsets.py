@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.classic.consumer.offset_store import KafkaOffsets
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.protocol.raw_client import RawClient

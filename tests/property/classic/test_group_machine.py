@@ -19,7 +19,7 @@ from pyspark_kafkalog.classic.consumer.zookeeper_group import (
     range_assign,
     thread_id,
 )
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost, KafkaError
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.config.classic_config import Source07Config
 from pyspark_kafkalog.config.client_config import ConsumerConfig
-from pyspark_kafkalog.config.consumer07_config import Source07Config
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig

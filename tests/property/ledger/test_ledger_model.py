@@ -14,7 +14,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07, PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import IncompleteLoad, LostRace
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import ClientConfig, GroupConsumerConfig
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.protocol.api.group_offsets import (

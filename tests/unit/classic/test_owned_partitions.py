@@ -8,7 +8,7 @@ from pyspark_kafkalog.classic.consumer.consumer_connector import OwnedPartitions
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore
 from pyspark_kafkalog.classic.consumer.stream import MessageSet, MessageStream, V07Sets
 from pyspark_kafkalog.classic.consumer.zookeeper_group import Claim, SessionLease
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.errors import ConnectionLost
 from pyspark_kafkalog.formats.v07 import encode_set
 from pyspark_kafkalog.types import TopicPartition

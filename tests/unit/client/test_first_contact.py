@@ -12,8 +12,8 @@ from pyspark_kafkalog.client.connection import ConnectionPool
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.source_cluster import retry_lookup
 from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import pyspark_kafkalog as kafkalog
-from pyspark_kafkalog.config.client07_config import Client07Config
+from pyspark_kafkalog.config.classic_config import Client07Config
 from pyspark_kafkalog.config.client_config import ClientConfig, parse_address
 from pyspark_kafkalog.config.definition import Config, parse
 from pyspark_kafkalog.config.producer_config import ProducerConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.errors import InvalidConfig

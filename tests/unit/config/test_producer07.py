@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.config.client07_config import BrokerAddress, parse_broker_list
-from pyspark_kafkalog.config.producer07_config import (
+from pyspark_kafkalog.config.classic_config import (
     AsyncProducerConfig,
+    BrokerAddress,
     ClassicProducerConfig,
     SyncProducerConfig,
     handler_props,
+    parse_broker_list,
     producer_config,
 )
 from pyspark_kafkalog.config.properties import load_properties

@@ -10,20 +10,20 @@ from docs.property_tables import CHAPTERS, table
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listener_config import ListenerConfig
 from kafkalog_broker.config.topic_config import LogConfig
-from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
-from pyspark_kafkalog.config.consumer07_config import ConnectorConfig, SimpleConsumerConfig
+from pyspark_kafkalog.config.classic_config import (
+    AsyncProducerConfig,
+    ClassicProducerConfig,
+    ConnectorConfig,
+    SimpleConsumerConfig,
+    SyncProducerConfig,
+)
+from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig, GroupConsumerConfig
 from pyspark_kafkalog.config.definition import Config, Property, between, describe, prop
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
 from pyspark_kafkalog.config.mirror_config import (
     BrokersSourceConfig,
     MirrorConfig,
     SourceConfig,
     Target07Config,
-)
-from pyspark_kafkalog.config.producer07_config import (
-    AsyncProducerConfig,
-    ClassicProducerConfig,
-    SyncProducerConfig,
 )
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.config.properties import parse_properties, properties_file

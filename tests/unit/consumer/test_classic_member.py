@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from pyspark_kafkalog.client.discovery import PartitionMetadata, TopicMetadata
+from pyspark_kafkalog.config.client_config import GroupConsumerConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
 from pyspark_kafkalog.consumer.classic_member import ClassicMember
 from pyspark_kafkalog.consumer.member import PartitionChange
 from pyspark_kafkalog.errors import ErrorCode

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pyspark_kafkalog.config.client07_config import PROTOCOL_07
+from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.errors import DamagedRecord, ForeignCluster, ReceiptMismatch, TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import BROKERS_VERSION, seal

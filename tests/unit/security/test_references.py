@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.config.client07_config import Client07Config
+from pyspark_kafkalog.config.classic_config import Client07Config
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.mirror_config import mirror_config

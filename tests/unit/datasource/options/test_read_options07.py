@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pyspark_kafkalog.config.consumer07_config import Source07Config
+from pyspark_kafkalog.config.classic_config import Source07Config
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, columns_of, spark_schema
