@@ -36,6 +36,7 @@ Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
 """Next offsets to read, alone or with leader epoch and metadata."""
 
 _NEEDED = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
+_MAX_EPOCH = 2**15 - 1
 _KEEPING_VERSION = 3
 """Since this version InitProducerId can give an existing producer its next epoch."""
 
@@ -62,10 +63,14 @@ _REASONS = {
 
 
 class ProducerEpoch(NamedTuple):
-    """Id and epoch that the coordinator assigned to a producer."""
+    """Id and epoch that the broker or coordinator assigned to a producer."""
 
     producer_id: int
     epoch: int
+
+    def next_epoch(self) -> ProducerEpoch | None:
+        """The same id with the next epoch, or None after the last. Only its owner may use it."""
+        return self._replace(epoch=self.epoch + 1) if self.epoch < _MAX_EPOCH else None
 
 
 class PreparedTransaction(NamedTuple):

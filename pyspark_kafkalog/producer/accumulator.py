@@ -6,11 +6,12 @@ import threading
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from operator import attrgetter
-from typing import NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transactions import ProducerEpoch
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
@@ -22,22 +23,10 @@ from pyspark_kafkalog.types import Header, TopicPartition
 SEQUENCE_MASK = 0x7FFFFFFF
 """Sequence numbers go from 0 to 2^31-1 and wrap to 0."""
 
-_MAX_EPOCH = 2**15 - 1
-
 _order = attrgetter("order")
 
 
-class ProducerIdentity(NamedTuple):
-    """The producer id and epoch of an idempotent producer."""
-
-    producer_id: int
-    epoch: int
-
-    def next_epoch(self) -> ProducerIdentity | None:
-        """The same id with the next epoch, or None after the last. Only its owner may use it."""
-        return ProducerIdentity(self.producer_id, self.epoch + 1) if self.epoch < _MAX_EPOCH else None
-
-
+@dataclass(slots=True, eq=False)
 class PartitionQueue:
     """*Guarded by its accumulator's lock.* Keeps a partition's records in order through all failures.
 
@@ -46,31 +35,17 @@ class PartitionQueue:
     is in flight: it accepts any first number from an unknown producer, so a later one could overtake it.
     """
 
-    __slots__ = (
-        "identity",
-        "in_flight",
-        "known",
-        "next_sequence",
-        "not_before",
-        "open",
-        "restarting",
-        "retrying",
-        "tp",
-        "waiting",
-    )
-
-    def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
-        self.open: ProducerBatch | None = None
-        self.waiting: deque[ProducerBatch] = deque()
-        self.retrying: list[ProducerBatch] = []
-        self.in_flight: list[ProducerBatch] = []
-        self.not_before = 0.0
-        self.identity: ProducerIdentity | None = None
-        self.next_sequence = 0
-        self.known = False
-        """Whether the broker has stored a batch of ``identity``."""
-        self.restarting = False
+    tp: TopicPartition
+    open: ProducerBatch | None = None
+    waiting: deque[ProducerBatch] = field(default_factory=deque)
+    retrying: list[ProducerBatch] = field(default_factory=list)
+    in_flight: list[ProducerBatch] = field(default_factory=list)
+    not_before: float = 0.0
+    identity: ProducerEpoch | None = None
+    next_sequence: int = 0
+    known: bool = False
+    """Whether the broker has stored a batch of ``identity``."""
+    restarting: bool = False
 
     @property
     def empty(self) -> bool:
@@ -89,7 +64,7 @@ class PartitionQueue:
             return now
         return max(now, self.open.due) if self.open else None
 
-    def take(self, identity: ProducerIdentity | None) -> ProducerBatch | None:
+    def take(self, identity: ProducerEpoch | None) -> ProducerBatch | None:
         """Move the next batch in flight; with sequence numbers if there is an identity."""
         if self.restarting and identity is not None:
             self._restart(identity)
@@ -154,13 +129,13 @@ class PartitionQueue:
             return self.retrying[0]
         return self.waiting[0] if self.waiting else self.open
 
-    def _number(self, batch: ProducerBatch, identity: ProducerIdentity) -> None:
+    def _number(self, batch: ProducerBatch, identity: ProducerEpoch) -> None:
         if self.identity is None or (self.identity != identity and not self.in_flight and not self.retrying):
             self.identity, self.next_sequence, self.known = identity, 0, False
         batch.number(*self.identity, self.next_sequence)
         self.next_sequence = self.next_sequence + batch.count & SEQUENCE_MASK
 
-    def _restart(self, identity: ProducerIdentity) -> None:
+    def _restart(self, identity: ProducerEpoch) -> None:
         """Start at sequence 0 under a new identity: the broker cannot continue the old one."""
         self.restarting = False
         self.identity, self.next_sequence, self.known = identity, 0, False
@@ -192,7 +167,7 @@ class Accumulator:
     ) -> None:
         self._lock = threading.Lock()
         self.changed = threading.Condition(self._lock)
-        self.identity: ProducerIdentity | None = None
+        self.identity: ProducerEpoch | None = None
         """Identity for new batches; set by the sender, or by the transaction manager while there are none."""
         self.trouble: KafkaError | None = None
         """The last failure since a delivery; set by the sender."""

@@ -365,14 +365,14 @@ def _staying(batch: pa.RecordBatch, now_ms: int) -> ArrowRows | None:
 
 def _columns(batch: pa.RecordBatch, now_ms: int, size_bound: SizeBound) -> Columns:
     found = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
-    times = _times(found["timestamp"]) if "timestamp" in found else None
+    times = _milliseconds(found["timestamp"]).to_pylist() if "timestamp" in found else None
     keys = _bytes("key", found["key"]) if "key" in found else None
     return Columns(
         _bytes("value", found["value"]),
         keys if keys is None or any(key is not None for key in keys) else None,
         [now_ms] * batch.num_rows if times is None else [now_ms if t is None else t for t in times],
         _headers(found["headers"]) if "headers" in found else None,
-        _partitions(found["partition"]) if "partition" in found else None,
+        _whole(found["partition"]).to_pylist() if "partition" in found else None,
         own_times=times is not None,
         size_bound=size_bound,
     )
@@ -407,11 +407,6 @@ def _bytes(name: str, column: Any) -> list[bytes | None]:
     return cells
 
 
-def _times(column: Any) -> list[int | None]:
-    times: list[int | None] = _milliseconds(column).to_pylist()
-    return times
-
-
 def _milliseconds(column: Any) -> Any:
     """Times as int64 milliseconds."""
     import pyarrow as pa
@@ -425,11 +420,6 @@ def _milliseconds(column: Any) -> Any:
         return column.cast(pa.int64())
     except pa.ArrowInvalid as e:
         raise InvalidRecord(f"column timestamp: {e}") from None
-
-
-def _partitions(column: Any) -> list[int | None]:
-    partitions: list[int | None] = _whole(column).to_pylist()
-    return partitions
 
 
 def _whole(column: Any) -> Any:

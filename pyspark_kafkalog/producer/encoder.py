@@ -119,48 +119,6 @@ def encode_block(
     )
 
 
-def encode_batch(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    times: Sequence[int],
-    headers: Sequence[Sequence[Header]] | None,
-    *,
-    codec: Codec = Codec.NONE,
-    level: int | None = None,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-) -> bytes:
-    """A batch of at least one record, at base offset 0."""
-    block = encode_block(values, keys, times, headers)
-    identity = (producer_id, producer_epoch, base_sequence)
-    return sealed([block], times, codec=codec, level=level, producer=identity, transactional=transactional)
-
-
-def sealed(
-    blocks: Sequence[Buffer],
-    times: Sequence[int],
-    *,
-    codec: Codec,
-    level: int | None,
-    producer: tuple[int, int, int],
-    transactional: bool,
-) -> bytes:
-    """The batch around ``blocks`` of encoded records with these times."""
-    if codec is not Codec.NONE:
-        blocks = [compress(codec, b"".join(blocks), level)]
-    return seal_batch(
-        *blocks,
-        attributes=int(codec) | (TRANSACTIONAL_BIT if transactional else 0),
-        last_offset_delta=len(times) - 1,
-        base_timestamp=times[0],
-        max_timestamp=max(times),
-        producer=producer,
-        record_count=len(times),
-    )
-
-
 def _fits_table(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, times: Sequence[int]
 ) -> bool:
@@ -231,7 +189,6 @@ class Encoding(Protocol):
 
     def kept_times(self, times: list[int]) -> list[int]:
         """The timestamps, or none where the format lacks them."""
-        ...
 
     def encode(
         self,
@@ -242,11 +199,9 @@ class Encoding(Protocol):
         producer: tuple[int, int, int],
     ) -> bytes:
         """Encode one or more records. ``producer`` is id, epoch and base sequence, or `NOBODY`."""
-        ...
 
     def produce_version(self, connection: Connection) -> int:
         """Produce version for a broker. Raises `UnsupportedVersion`."""
-        ...
 
 
 class RecordBatches:
@@ -256,7 +211,8 @@ class RecordBatches:
     has_headers = True
 
     def __init__(self, codec: Codec, level: int | None, *, transactional: bool = False) -> None:
-        self._codec, self._level, self._transactional = codec, level, transactional
+        self._codec, self._level = codec, level
+        self._attributes = int(codec) | (TRANSACTIONAL_BIT if transactional else 0)
 
     def size_bound(self, content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:
         return record_size_bound(content_bytes, headers, own_time)
@@ -272,28 +228,20 @@ class RecordBatches:
         headers: Sequence[Sequence[Header]] | None,
         producer: tuple[int, int, int],
     ) -> bytes:
-        producer_id, epoch, base_sequence = producer
-        return encode_batch(
-            values,
-            keys,
-            times,
-            headers,
-            codec=self._codec,
-            level=self._level,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=base_sequence,
-            transactional=self._transactional,
-        )
+        return self.sealed([encode_block(values, keys, times, headers)], times, producer)
 
     def sealed(self, blocks: Sequence[Buffer], times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
-        return sealed(
-            blocks,
-            times,
-            codec=self._codec,
-            level=self._level,
+        """The batch around ``blocks`` of encoded records with these times."""
+        if self._codec is not Codec.NONE:
+            blocks = [compress(self._codec, b"".join(blocks), self._level)]
+        return seal_batch(
+            *blocks,
+            attributes=self._attributes,
+            last_offset_delta=len(times) - 1,
+            base_timestamp=times[0],
+            max_timestamp=max(times),
             producer=producer,
-            transactional=self._transactional,
+            record_count=len(times),
         )
 
     def produce_version(self, connection: Connection) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import KafkaError
@@ -24,6 +25,7 @@ Watcher = Callable[[], object]
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerBatch:
     """*Guarded by its accumulator's lock* until taken, then owned by the sender's thread.
 
@@ -31,67 +33,34 @@ class ProducerBatch:
     batches by their records. ``size`` bounds the uncompressed batch, and is charged to the buffer.
     """
 
-    __slots__ = (
-        "append_time",
-        "attempts",
-        "base_offset",
-        "base_sequence",
-        "callbacks",
-        "changed",
-        "count",
-        "created",
-        "deadline",
-        "due",
-        "encoded",
-        "epoch",
-        "error",
-        "headers",
-        "keys",
-        "last_failure",
-        "only_values",
-        "order",
-        "parts",
-        "producer_id",
-        "sent",
-        "settled",
-        "size",
-        "times",
-        "tp",
-        "values",
-        "watchers",
-    )
-
-    def __init__(
-        self,
-        tp: TopicPartition,
-        order: tuple[int, int],
-        changed: threading.Condition,
-        *,
-        created: float,
-        due: float,
-        deadline: float,
-    ) -> None:
-        self.tp, self.order, self.changed = tp, order, changed
-        self.created, self.due, self.deadline = created, due, deadline
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] | None = None
-        self.times: list[int] = []
-        self.headers: list[Sequence[Header]] | None = None
-        self.only_values = True
-        """Whether no record has a key or headers, and all are in the lists."""
-        self.callbacks: Callbacks = []
-        self.watchers: list[Watcher] = []
-        self.size = BATCH_HEADER_BYTES
-        self.count = 0
-        self.attempts = 0
-        self.sent = False
-        self.producer_id = self.epoch = self.base_sequence = -1
-        self.encoded: bytes | None = None
-        self.settled = False
-        self.base_offset = self.append_time = -1
-        self.error: KafkaError | None = None
-        self.last_failure: KafkaError | None = None
-        self.parts: list[ProducerBatch] | None = None
+    tp: TopicPartition
+    order: tuple[int, int]
+    changed: threading.Condition
+    created: float
+    due: float
+    deadline: float
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] | None = None
+    times: list[int] = field(default_factory=list)
+    headers: list[Sequence[Header]] | None = None
+    only_values: bool = True
+    """Whether no record has a key or headers, and all are in the lists."""
+    callbacks: Callbacks = field(default_factory=list)
+    watchers: list[Watcher] = field(default_factory=list)
+    size: int = BATCH_HEADER_BYTES
+    count: int = 0
+    attempts: int = 0
+    sent: bool = False
+    producer_id: int = -1
+    epoch: int = -1
+    base_sequence: int = -1
+    encoded: bytes | None = None
+    settled: bool = False
+    base_offset: int = -1
+    append_time: int = -1
+    error: KafkaError | None = None
+    last_failure: KafkaError | None = None
+    parts: list[ProducerBatch] | None = None
 
     def add(
         self, value: bytes | None, key: bytes | None, time: int, headers: Sequence[Header], size: int
@@ -222,8 +191,7 @@ class ProducerBatch:
 
     def _release(self) -> None:
         # Times are kept for the metadata.
-        empty: list[Any] = []
-        self.values, self.keys, self.headers, self.encoded = empty, None, None, None
+        self.values, self.keys, self.headers, self.encoded = [], None, None, None
 
 
 class BlockBatch(ProducerBatch):

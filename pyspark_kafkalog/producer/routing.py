@@ -12,10 +12,11 @@ from struct import Struct
 from pyspark_kafkalog.client.connection import Address, Connection
 from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.client.transactions import ProducerEpoch
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
-from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
+from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
 from pyspark_kafkalog.producer.columns import ANYWHERE, ArrowRows, Columns, Rows
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest, InitProducerIdResponse
 from pyspark_kafkalog.types import TopicPartition
@@ -81,7 +82,7 @@ class ProducerMetadata:
         with self._held(deadline, "refreshing topics"):
             self._learn([*self._names], deadline)
 
-    def new_identity(self) -> ProducerIdentity:
+    def new_identity(self) -> ProducerEpoch:
         """A new producer id, within ``request.timeout.ms``."""
         deadline = self._deadline()
         request = InitProducerIdRequest(transaction_timeout_ms=self._config.transaction_timeout_ms)
@@ -94,7 +95,7 @@ class ProducerMetadata:
 
         with self._held(deadline, "requesting a producer id"):
             answer = self._cluster.call("requesting a producer id", ask, deadline)
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return ProducerEpoch(answer.producer_id, answer.producer_epoch)
 
     def close(self) -> None:
         """Close the connections, at once or after the current look-up. Does not wait."""

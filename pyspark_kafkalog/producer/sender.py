@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
+from pyspark_kafkalog.client.transactions import ProducerEpoch
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
-from pyspark_kafkalog.errors import (
-    ConnectionLost,
-    KafkaError,
-    RequestTimedOut,
-)
-from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue, ProducerIdentity
+from pyspark_kafkalog.errors import ConnectionLost, KafkaError, RequestTimedOut
+from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
 from pyspark_kafkalog.producer.encoder import encoding_of
 from pyspark_kafkalog.producer.outcome import OutcomeHandler
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
@@ -81,11 +78,7 @@ class BackgroundTasks:
             self._run(name, work, done)
 
     def collect(self) -> None:
-        while True:
-            try:
-                name, done, result, error = self._finished.get_nowait()
-            except Empty:
-                return
+        for name, done, result, error in self._results():
             self._running.discard(name)
             done(result, error)
 
@@ -95,13 +88,16 @@ class BackgroundTasks:
         self._dispose()
 
     def _dispose(self) -> None:
-        while True:
-            try:
-                _, _, result, _ = self._finished.get_nowait()
-            except Empty:
-                return
+        for _, _, result, _ in self._results():
             if hasattr(result, "close"):
                 result.close()
+
+    def _results(self) -> Iterator[tuple[str, Done, Any, KafkaError | None]]:
+        while True:
+            try:
+                yield self._finished.get_nowait()
+            except Empty:
+                return
 
     def _run(self, name: str, work: Callable[[], Any], done: Done) -> None:
         result, error = None, None
@@ -186,7 +182,8 @@ class Sender:
     def _step(self) -> None:
         now = self._clock.monotonic()
         self._tasks.collect()
-        self._expire(now)
+        for batch in self._accumulator.expired(now):
+            self._outcome.expired(batch)
         self._check_request_timeouts(now)
         self._refresh_metadata(now)
         self._lost_some = False
@@ -414,10 +411,6 @@ class Sender:
         for batch in batches:
             self._outcome.failed(batch, error, now)
 
-    def _expire(self, now: float) -> None:
-        for batch in self._accumulator.expired(now):
-            self._outcome.expired(batch)
-
     def _check_request_timeouts(self, now: float) -> None:
         limit = self._config.request_timeout_ms / 1000
         for link in self._links.values():
@@ -452,7 +445,7 @@ class Sender:
         if now < self._identity_not_before or not self._accumulator.unsettled():
             return
 
-        def received(identity: ProducerIdentity | None, error: KafkaError | None) -> None:
+        def received(identity: ProducerEpoch | None, error: KafkaError | None) -> None:
             if identity is not None:
                 self._accumulator.identity, self._identity_failures = identity, 0
                 return

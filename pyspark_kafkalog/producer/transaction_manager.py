@@ -41,7 +41,7 @@ from pyspark_kafkalog.errors import (
     TransactionAborted,
     error_for,
 )
-from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
+from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
 
@@ -143,11 +143,8 @@ def consequence(step: FailedCall, error: KafkaError) -> Consequence:
         return Consequence.ABORT
     if error.retriable:
         # Offsets that may be in the transaction must not be committed by mistake.
-        return (
-            Consequence.ABORT
-            if step in (FailedCall.ADD_OFFSETS, FailedCall.COMMIT_OFFSETS)
-            else Consequence.AGAIN
-        )
+        in_doubt = step in (FailedCall.ADD_OFFSETS, FailedCall.COMMIT_OFFSETS)
+        return Consequence.ABORT if in_doubt else Consequence.AGAIN
     if step is FailedCall.INIT:
         return Consequence.CLOSE
     if step is FailedCall.ADD_PARTITIONS:
@@ -208,12 +205,6 @@ class TransactionState:
             ProducerTransactionState.PREPARING,
         )
 
-    def added(self, partitions: frozenset[TopicPartition]) -> None:
-        self.partitions |= partitions
-
-    def added_group(self, group: str) -> None:
-        self.groups |= {group}
-
     def ended(self) -> None:
         """The coordinator has ended the transaction; another epoch may still be needed."""
         self.partitions, self.groups = frozenset(), frozenset()
@@ -243,9 +234,8 @@ class TransactionState:
     def _check_sound(self, doing: str, *, aborting: bool = False) -> None:
         cause = self.cause
         if self.state is ProducerTransactionState.FATAL and cause is not None:
-            raise error_for(
-                cause.code, f"{doing}: the producer has failed and must be closed: {cause}"
-            ) from cause
+            text = f"{doing}: the producer has failed and must be closed: {cause}"
+            raise error_for(cause.code, text) from cause
         if self.state is ProducerTransactionState.FAILED and not aborting:
             raise TransactionAbortable(
                 f"{doing} is not possible: {self.state.value} and can only be aborted: {cause}"
@@ -286,12 +276,8 @@ class TransactionManager:
             cause = self._state.cause
             if cause is None:
                 return None
-            return (
-                Consequence.CLOSE
-                if self._state.state is ProducerTransactionState.FATAL
-                else Consequence.ABORT,
-                cause,
-            )
+            fatal = self._state.state is ProducerTransactionState.FATAL
+            return Consequence.CLOSE if fatal else Consequence.ABORT, cause
 
     def init(self, timeout: float | None) -> None:
         deadline = self._deadline(timeout)
@@ -310,9 +296,8 @@ class TransactionManager:
         self._call("commit_transaction()", ProducerTransactionState.COMMITTING)
         self._settle_all("commit_transaction()", deadline)
         with self._guard:
-            self._state.call(
-                "commit_transaction()", ProducerTransactionState.COMMITTING
-            )  # raises if something failed meanwhile
+            # Raises if something failed meanwhile.
+            self._state.call("commit_transaction()", ProducerTransactionState.COMMITTING)
         self._end("commit_transaction()", commit=True, deadline=deadline)
 
     def abort(self, timeout: float | None) -> None:
@@ -348,7 +333,7 @@ class TransactionManager:
             with self._requesting(doing, FailedCall.ADD_OFFSETS, deadline, adding=True):
                 self._coordinator.add_offsets(self._producer, group, deadline)
                 with self._guard:
-                    self._state.added_group(group)
+                    self._state.groups |= {group}
         with self._requesting(doing, FailedCall.COMMIT_OFFSETS, deadline, adding=True):
             self._coordinator.commit_offsets(self._producer, committer, offsets, deadline)
 
@@ -363,7 +348,7 @@ class TransactionManager:
             if missing:
                 self._coordinator.add_partitions(self._producer, sorted(missing), deadline)
             with self._guard:
-                self._state.added(missing)
+                self._state.partitions |= missing
 
     def close(self, deadline: Deadline) -> None:
         """Abort a transaction that is neither committed nor prepared. Raises nothing."""
@@ -427,7 +412,7 @@ class TransactionManager:
         self._producer = self._coordinator.init_producer(
             self._config.transaction_timeout_ms, deadline, keep=keep
         )
-        self._accumulator.identity = ProducerIdentity(*self._producer)
+        self._accumulator.identity = self._producer
 
     @contextmanager
     def _requesting(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from pyspark_kafkalog.client.transactions import ProducerEpoch
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.producer.accumulator import Accumulator, ProducerIdentity
+from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.encoder import record_size_bound
 from pyspark_kafkalog.producer.producer_batch import Delivery, ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
@@ -45,7 +46,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def identify(self) -> None:
-        self.accumulator.identity = ProducerIdentity(1, 0)
+        self.accumulator.identity = ProducerEpoch(1, 0)
 
     @rule(partition=st.integers(0, PARTITIONS - 1), size=st.integers(0, 500), many=st.integers(1, 5))
     def append(self, partition: int, size: int, many: int) -> None:

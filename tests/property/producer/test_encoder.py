@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pyspark_kafkalog.formats.batch import decode_records, read_header
 from pyspark_kafkalog.formats.batch import encode_batch as encode_records
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.producer.encoder import encode_batch, encode_block, record_size_bound
+from pyspark_kafkalog.producer.encoder import RecordBatches, encode_block, record_size_bound
 from pyspark_kafkalog.types import Header, NewRecord
 
 lengths = st.one_of(st.integers(0, 200), st.sampled_from([63, 64, 8100, 8160, 8191, 8192, 9000]))
@@ -33,16 +33,7 @@ def test_columns_are_encoded_as_single_records_are(found: list[Row], keyless: bo
     values, keys, stamps, own = (list(column) for column in zip(*found, strict=True))
     some_keys = None if keyless else keys
     some_headers = own if any(own) else None
-    made = encode_batch(
-        values,
-        some_keys,
-        stamps,
-        some_headers,
-        codec=codec,
-        producer_id=7,
-        producer_epoch=2,
-        base_sequence=11,
-    )
+    made = RecordBatches(codec, None).encode(values, some_keys, stamps, some_headers, (7, 2, 11))
     expected = [
         NewRecord(value, None if keyless else key, stamp, tuple(headers))
         for value, key, stamp, headers in found

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import threading
 
-from pyspark_kafkalog.producer.accumulator import PartitionQueue, ProducerIdentity
+from pyspark_kafkalog.client.transactions import ProducerEpoch
+from pyspark_kafkalog.producer.accumulator import PartitionQueue
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from pyspark_kafkalog.types import TopicPartition
 
 TP = TopicPartition("t", 0)
-OLD, NEW = ProducerIdentity(9, 0), ProducerIdentity(9, 1)
+OLD, NEW = ProducerEpoch(9, 0), ProducerEpoch(9, 1)
 
 
 def batch(number: int, count: int = 1) -> ProducerBatch:
@@ -132,7 +133,7 @@ def test_a_batch_is_first_only_if_no_earlier_one_is_outstanding() -> None:
 
 def test_the_last_epoch_has_none_after_it() -> None:
     assert OLD.next_epoch() == NEW
-    assert ProducerIdentity(9, 2**15 - 1).next_epoch() is None
+    assert ProducerEpoch(9, 2**15 - 1).next_epoch() is None
 
 
 def test_a_split_keeps_every_records_number() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.formats.batch import CRC_POSITION
-from pyspark_kafkalog.producer.encoder import encode_batch
+from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.producer.encoder import RecordBatches
 from tests.support.formats.vectors import Vector, vectors
 
 
@@ -12,15 +13,13 @@ def test_a_batch_of_a_transaction_is_byte_for_byte_that_of_other_clients(vector:
     (golden,) = vector.batches
     rows = vector.records(golden)
     keys = [row.key for row in rows]
-    encoded = encode_batch(
+    producer = golden["producer_id"], golden["producer_epoch"], golden["base_sequence"]
+    encoded = RecordBatches(Codec.NONE, None, transactional=True).encode(
         [row.value for row in rows],
         keys if any(keys) else None,
         [row.timestamp for row in rows],
         None,
-        producer_id=golden["producer_id"],
-        producer_epoch=golden["producer_epoch"],
-        base_sequence=golden["base_sequence"],
-        transactional=True,
+        producer,
     )
     # Up to the checksum stand what a broker sets: offset, length, leader epoch, magic.
     assert encoded[CRC_POSITION:] == vector.data[CRC_POSITION:]
