@@ -62,14 +62,11 @@ T = TypeVar("T")
 
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
-_DEFAULT_SOURCES = frozenset({4, 5})
-"""ConfigSource: a broker's static configuration, and Kafka's default."""
-
+_DEFAULT_SOURCES = frozenset({4, 5})  # ConfigSource: a broker's static configuration, and Kafka's default
 _DEFAULTS_VERSION = 4
 """Since this version of CreateTopics brokers have default numbers of partitions and replicas."""
 
-_TOPIC_STATES_VERSION = 6
-"""Since this version DeleteTopics has structs instead of a list of names."""
+_TOPIC_STATES_VERSION = 6  # since this version DeleteTopics has structs instead of a list of names
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +302,7 @@ def _text(what: str, name: str, result: Any) -> str:
     return f"{what} {name}: {said.removeprefix(f'{result.error_code.name}: ')}"
 
 
-_PATTERNS_SINCE = 1
-"""Before this version (Kafka 2.0) ACLs and filters have literal names only."""
+_PATTERNS_SINCE = 1  # before this version (Kafka 2.0) ACLs and filters have literal names only
 
 
 # --- ACLs. Without an authorizer: `ServerError` (SECURITY_DISABLED).
@@ -368,7 +364,6 @@ def _acl(kind: int, name: str, pattern: int, entry: Any) -> Acl:
 
 
 def _check_acls(doing: str, results: Iterable[Any]) -> None:
-    """Raise the first failure, with the text of all."""
     failed = [each for each in results if each.error_code != ErrorCode.NONE]
     if failed:
         texts = dict.fromkeys(each.error_message or each.error_code.name for each in failed)

@@ -36,22 +36,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-_FIRST_API_VERSIONS = 3
-"""Brokers since 2.4 know this version; older ones respond with the versions they know."""
-
+_FIRST_API_VERSIONS = 3  # brokers since 2.4 know this version; older ones respond with the versions they know
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
 """Oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
 _SECURED = ("SSL", "SASL_SSL")
-_TLS_ALERT = 0x1503
-"""First two bytes of a TLS alert, with which a TLS port may answer plain text."""
-
+_TLS_ALERT = 0x1503  # first two bytes of a TLS alert, with which a TLS port may answer plain text
 _SIZE_BYTES = 4
 
 _RENEWED_BETWEEN = 0.85, 0.95
 """A login is renewed between these fractions of its lifetime, as in Kafka's Java clients."""
-_LEAST_PAUSE_SECONDS = 1.0
-"""Minimum between logins of one connection; Kafka refuses earlier ones."""
+_LEAST_PAUSE_SECONDS = 1.0  # minimum between logins of one connection; Kafka refuses earlier ones
 
 _SPOKEN_UP_TO = {
     ApiKey.FETCH: 12,
@@ -110,8 +105,7 @@ class Connection:
         self._login_ticket: Ticket | None = None
         self._renewed_at = self._ends_at = math.inf
         self._held: deque[tuple[Ticket | None, list[Any]]] = deque()
-        self._served = False
-        """Whether the broker has answered anything but ApiVersions, which needs no login."""
+        self._served = False  # whether the broker has answered anything but ApiVersions, which needs no login
         setup_seconds = config.connection_setup_timeout_ms / 1000
         limit = deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock)
         self.transport = self._connected(limit)
@@ -134,7 +128,6 @@ class Connection:
 
     @property
     def oldest_sent_at(self) -> float | None:
-        """When the oldest request in flight was sent, by the clock's monotonic time."""
         return self._waiting[0].sent_at if self._waiting else None
 
     def version(self, key: ApiKey) -> int:
@@ -213,7 +206,6 @@ class Connection:
         return ticket
 
     def flush_now(self) -> bool:
-        """Send what the socket accepts of the queue; True when all is sent."""
         try:
             return self.transport.send_now()
         except KafkaError:
@@ -238,7 +230,6 @@ class Connection:
         return answers
 
     def close(self) -> None:
-        """Close it; requests in flight get no response. May be called again."""
         self.broken = True
         self.transport.close()
 
@@ -403,8 +394,10 @@ class Connection:
         """Use ApiVersions, or ``broker.version.fallback`` for brokers that do not know it."""
         release = self._config.fallback_release
         if self._config.api_version_request:
+            # Kafka 0.9 never responds; other old releases close the connection.
+            first = deadline if release is None else deadline.within(deadline.left / 4)
             try:
-                self._versions = self._requested_versions(self._first_response_deadline(deadline))
+                self._versions = self._requested_versions(first)
                 return
             except FrameTooLarge as e:
                 if e.size >> 16 != _TLS_ALERT:
@@ -442,10 +435,6 @@ class Connection:
         option = self._config.option_name("security.protocol")
         return AuthenticationFailed(f"{self.peer}: this port speaks TLS: set {option} to SSL or SASL_SSL")
 
-    def _first_response_deadline(self, deadline: Deadline) -> Deadline:
-        """Shorter with a fallback release: 0.9 never responds; other old releases close the connection."""
-        return deadline if self._config.fallback_release is None else deadline.within(deadline.left / 4)
-
     def _requested_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
         """Request the broker's versions; again in an older version if it does not know ours."""
         answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
@@ -459,17 +448,12 @@ class Connection:
         return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
     def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
-        request = ApiVersionsRequest(
-            client_software_name="pyspark-kafkalog", client_software_version=_own_version()
-        )
+        # For the broker's log; brokers refuse an empty version.
+        own_version = str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0"))
+        request = ApiVersionsRequest("pyspark-kafkalog", own_version)
         ticket = self.send(request, deadline=deadline, version=version)
         answer: ApiVersionsResponse = self.receive(ticket, deadline=deadline)
         return answer
-
-
-def _own_version() -> str:
-    """The package's version for the broker's log; brokers refuse an empty one."""
-    return str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0"))
 
 
 def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] | None:
@@ -507,7 +491,6 @@ class ConnectionPool:
         return connection
 
     def existing(self, address: Address) -> Connection | None:
-        """The open connection to ``address``, unless it has failed."""
         connection = self._open.get(address)
         if connection is not None and connection.broken:
             del self._open[address]
@@ -530,7 +513,6 @@ class ConnectionPool:
                     del self._open[address]
 
     def close(self) -> None:
-        """Close every connection; the pool can be used again."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()

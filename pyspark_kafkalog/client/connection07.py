@@ -47,8 +47,7 @@ class Ticket07:
     """One request in flight; `Connection07.receive` exchanges it for the response."""
 
     kind: RequestType
-    produced: int
-    """Produces sent before it."""
+    produced: int  # produces sent before it
     frame: bytearray | None = field(default=None, repr=False)
 
 
@@ -86,7 +85,6 @@ class Connection07:
 
     @property
     def unconfirmed(self) -> int:
-        """Produces not confirmed by a later response."""
         return self._produced - self._confirmed
 
     @overload
@@ -148,7 +146,6 @@ class Connection07:
             raise
 
     def close(self) -> None:
-        """Close it; requests in flight get no response. May be called again."""
         self.broken = True
         self.transport.close()
 

@@ -48,8 +48,7 @@ class Detour(Generic[T]):
     config: ConsumerConfig
     poll_timeout_ms: int
     decode: Decode[T]
-    on_skip: Callable[[int, int], object]
-    """Called with each skipped range of offsets ``[start, end)``."""
+    on_skip: Callable[[int, int], object]  # called with each skipped range of offsets ``[start, end)``
 
     def around(
         self, start: int, end: int, cause: KafkaError, *, follows: bool = False

@@ -42,10 +42,8 @@ NO_LEADER = -1
 FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 """How long to try addresses that never responded: if all are refused or unknown, and if one is silent.
 With the last attempt and wait this stays below 15 s and 60 s."""
-_WARN_AFTER_SECONDS = 3.0
-"""When a warning says that it is still trying; a starting broker is up by then."""
-_NEW_TRY_AFTER_SECONDS = 15.0
-"""After such a pause the next failure belongs to another call by the user."""
+_WARN_AFTER_SECONDS = 3.0  # when a warning says that it is still trying; a starting broker is up by then
+_NEW_TRY_AFTER_SECONDS = 15.0  # after such a pause the next failure belongs to another call by the user
 _ANSWERED: set[tuple[Address, ...]] = set()
 """Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
 
@@ -112,8 +110,7 @@ class Cluster:
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config, self.clock = config, clock
-        self.answered_before = config.answered_before
-        """As `ClientConfig.answered_before`; may be set later."""
+        self.answered_before = config.answered_before  # as `ClientConfig.answered_before`; may be set later
         self.retry = RetryPolicy.of(config)
         self._pool = ConnectionPool(config, clock=clock)
         self._bootstrap = config.bootstrap_addresses()
@@ -146,7 +143,9 @@ class Cluster:
         """The leader of ``tp``. Raises LEADER_NOT_AVAILABLE if there is none at the moment."""
         topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
-            raise error_for(topic.error, f"topic {tp.topic}: {_what(topic.error)}")
+            unknown = topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            why = "no such topic" if unknown else topic.error.name
+            raise error_for(topic.error, f"topic {tp.topic}: {why}")
         found = topic.partitions.get(tp.partition)
         if found is None and topic.error == ErrorCode.NONE:
             raise error_for(
@@ -209,7 +208,6 @@ class Cluster:
         self._pool.drop_lost()
 
     def close(self) -> None:
-        """Close the connections; the cluster can be used again."""
         self._pool.close()
 
     def give_up(self) -> None:
@@ -222,7 +220,6 @@ class Cluster:
         return Attempts(self.retry, limit, doing=doing, clock=self.clock, wanted=lambda: not self._given_up)
 
     def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
-        """Run ``request`` with a connection to any broker, with retries."""
         return self.retrying(doing, deadline).run(lambda limit: request(self.any_connection(limit)))
 
     @property
@@ -257,7 +254,6 @@ class Cluster:
         return Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
 
     def _fresh(self, topic: str) -> bool:
-        """Whether the cached topic is complete and recent."""
         entry = self._topics.get(topic)
         if entry is None or not entry.complete:
             return False
@@ -357,7 +353,3 @@ def _topic(topic: MetadataResponseTopic) -> TopicMetadata:
         dict(sorted(partitions.items())),
         topic.is_internal or topic.name in INTERNAL_TOPICS,
     )
-
-
-def _what(error: ErrorCode) -> str:
-    return "no such topic" if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.name

@@ -38,9 +38,7 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPa
 
 logger = logging.getLogger(__name__)
 
-POLL_TIMEOUT_MS = 120_000
-"""Limit for one step with its retries: Spark's ``kafkaConsumer.pollTimeoutMs``."""
-
+POLL_TIMEOUT_MS = 120_000  # limit for one step with its retries: Spark's ``kafkaConsumer.pollTimeoutMs``
 FIRST_FETCH_BYTES = 1 << 20
 """The first fetch is small, so that the first records come soon; see `PartitionFetcher`."""
 
@@ -112,10 +110,8 @@ class PartitionFetcher:
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
         self._position = start
-        self._ended_at = -1
-        """End of the last whole entry that was returned."""
-        self._stuck_at = -1
-        """Offset at which the last response made no progress."""
+        self._ended_at = -1  # end of the last whole entry that was returned
+        self._stuck_at = -1  # offset at which the last response made no progress
         self._poll_timeout_ms = poll_timeout_ms
         self._limit = min(config.max_partition_fetch_bytes, config.fetch_max_bytes)
         self._size = self._limit if for_corrupt else min(self._limit, FIRST_FETCH_BYTES)
@@ -298,7 +294,6 @@ class PartitionFetcher:
         return OffsetOutOfRange(str(self.tp), self._position, first, last)
 
     def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
-        """Wait after a response without a whole batch; raise if there is no time for another."""
         wait = self._cluster.retry.backoff(empty_answers)
         if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
             raise RequestTimedOut(

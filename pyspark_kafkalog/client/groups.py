@@ -39,17 +39,14 @@ from pyspark_kafkalog.protocol.consumer_protocol import PROTOCOL_TYPE, decode_as
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 
-_KEYS_VERSION = 4
-"""Since this version FindCoordinator has lists of keys."""
-
+_KEYS_VERSION = 4  # since this version FindCoordinator has lists of keys
 _CALLED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 T = TypeVar("T")
 _ALL_VERSION, _GROUPS_VERSION = 2, 8
 """Since these versions OffsetFetch can request all offsets of a group, and several groups."""
 
-_STABLE_VERSION = 7
-"""Since this version OffsetFetch can wait for offsets in open transactions."""
+_STABLE_VERSION = 7  # since this version OffsetFetch can wait for offsets in open transactions
 
 _NOT_A_MEMBER = frozenset(
     {
@@ -382,7 +379,6 @@ def _at_coordinator(
     ask: Callable[[Connection, Deadline], T],
     deadline: Deadline | None,
 ) -> T:
-    """Run ``ask`` at the group's coordinator, with retries."""
     with cluster_at(where) as cluster:
         return cluster.retrying(f"{doing} group {group!r}", deadline).run(
             lambda limit: ask(coordinator(cluster, CoordinatorType.GROUP, group, limit), limit)

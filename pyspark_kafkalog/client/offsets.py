@@ -32,8 +32,7 @@ class OffsetAndTimestamp:
 
 
 _NONE_THAT_LATE = OffsetAndTimestamp(-1, -1, -1)
-_YOUNGER = OffsetAndTimestamp(-1, -1, -1)
-"""In version 0: every segment is newer than the time."""
+_YOUNGER = OffsetAndTimestamp(-1, -1, -1)  # in version 0: every segment is newer than the time
 
 
 def list_offsets(

@@ -19,9 +19,7 @@ T = TypeVar("T")
 _SETTLES_SOON = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.CORRUPT_MESSAGE}
 )
-_SOON_RETRIES = 5
-"""By then all brokers know a created topic, and bytes damaged in transit have arrived whole."""
-
+_SOON_RETRIES = 5  # by then all brokers know a created topic, and bytes damaged in transit have arrived whole
 _PASSES_AT_ONCE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 _AT_ONCE_MS = 20
 """Markers of the last transaction are written within milliseconds. The value is from Kafka's producer."""
@@ -64,8 +62,7 @@ class RetryPolicy:
     backoff_ms: int = 100
     backoff_max_ms: int = 1000
     max_retries: int = 2**31 - 1
-    patient: bool = False
-    """Keep retrying errors that usually pass, such as an unknown topic that has existed."""
+    patient: bool = False  # keep retrying errors that usually pass, such as an unknown topic that has existed
 
     @classmethod
     def of(cls, config: ClientConfig, *, patient: bool = False) -> RetryPolicy:

@@ -17,19 +17,13 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.security.contexts import client_context
 from pyspark_kafkalog.security.tls_stream import TlsStream
 
-_STAGE_BYTES = 262_144
-"""Ciphertext per socket read; with 64 KiB a receiver needs a fifth more processor time."""
-_ENCRYPTED_BYTES = 65_536
-"""Plaintext encrypted at once: four records."""
-
+_STAGE_BYTES = 262_144  # ciphertext per socket read; with 64 KiB a receiver needs a fifth more processor time
+_ENCRYPTED_BYTES = 65_536  # plaintext encrypted at once: four records
 _PROBE_SECONDS = 2.0
-_TLS_RECORDS = (0x15, 0x16)
-"""First bytes of an alert and of a handshake record."""
-
+_TLS_RECORDS = (0x15, 0x16)  # first bytes of an alert and of a handshake record
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
 _WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE")
-_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
-"""X509_V_ERR_...: no issuer, or an untrusted self-signed certificate."""
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)  # X509_V_ERR_...: no issuer, or an untrusted self-signed certificate
 _WRONG_NAME = (62, 64)
 _NOT_VALID_NOW = {9: "is not yet valid", 10: "has expired"}
 

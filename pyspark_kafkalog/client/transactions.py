@@ -37,8 +37,7 @@ Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
 
 _NEEDED = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN)
 _MAX_EPOCH = 2**15 - 1
-_KEEPING_VERSION = 3
-"""Since this version InitProducerId can give an existing producer its next epoch."""
+_KEEPING_VERSION = 3  # since this version InitProducerId can give an existing producer its next epoch
 
 _LOOK_AGAIN = frozenset(
     {
@@ -132,7 +131,6 @@ class TransactionCoordinator:
         self._at_coordinator("adding partitions to the transaction", ask, deadline)
 
     def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
-        """Add offsets of ``group``; begins the transaction if needed."""
         request = AddOffsetsToTxnRequest(self.transactional_id, *producer, group)
 
         def ask(connection: Connection) -> None:

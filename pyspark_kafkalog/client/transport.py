@@ -18,8 +18,7 @@ from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import CannotConnect, ConnectionClosed, ConnectionLost, FrameTooLarge
 from pyspark_kafkalog.protocol.frames import FrameReader
 
-_PARTS_PER_CALL = 64
-"""Parts per sendmsg call; the system's limit (IOV_MAX) is 1024 or 16."""
+_PARTS_PER_CALL = 64  # parts per sendmsg call; the system's limit (IOV_MAX) is 1024 or 16
 
 
 def peer_name(host: str, port: int) -> str:
@@ -98,7 +97,6 @@ class Transport:
         """Do what precedes the first frame; nothing in plain text."""
 
     def fileno(self) -> int:
-        """The descriptor for a `Poller`; -1 once closed."""
         return self._sock.fileno()
 
     @property
@@ -126,7 +124,6 @@ class Transport:
         return True
 
     def receive(self, deadline: Deadline) -> bytearray:
-        """The next frame without its size."""
         while not self._frames:
             # Checked before waiting: data that arrived before the deadline counts, however late the call.
             late = deadline.passed
@@ -165,7 +162,6 @@ class Transport:
         return frames
 
     def close(self) -> None:
-        """Close the connection and drop unsent data. May be called again."""
         self._outgoing.clear()
         self._sock.close()
 
@@ -239,7 +235,6 @@ class Poller:
             self._selector.modify(transport, events, data)
 
     def forget(self, transport: Transport) -> None:
-        """Stop watching it; call this before closing it."""
         self._selector.unregister(transport)
 
     def wait(self, seconds: float | None) -> list[Ready]:
@@ -261,7 +256,6 @@ class Poller:
             pass  # full: a wake-up is pending; closed: nothing to wake
 
     def close(self) -> None:
-        """Release the descriptors; the transports stay open."""
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()

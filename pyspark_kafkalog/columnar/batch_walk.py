@@ -23,7 +23,7 @@ from pyspark_kafkalog.columnar.column_types import (
     WalkPosition,
     Walks,
 )
-from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, step, walk_messages
+from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, check_next, step, walk_messages
 from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.base import crc32c
@@ -66,7 +66,6 @@ class PlainWalks:
     def walk_batches(
         self, _data: memoryview, _place: WalkPosition, _limits: ColumnLimits, _suspects: Collection[int]
     ) -> BatchRun:
-        """Ends at once; see `column_types.Walks`."""
         return _ONE_BY_ONE
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
@@ -196,7 +195,7 @@ class BatchWalk:
                     self.next_offset = place.at
                     yield block
             self.next_offset = place.at
-            self._check_next(place)
+            check_next(self._data, place.position, ExpectedOffsets(place.lowest))
         except KafkaError as e:
             raise type(e)(f"{self._log}, reading on from offset {self.next_offset}: {e}") from e
 
@@ -271,13 +270,6 @@ class BatchWalk:
             raise CorruptMessage(f"{count} records cannot be in {end - start} bytes")
         return buffer, start, end
 
-    def _check_next(self, place: WalkPosition) -> None:
-        """Refuse an offset that is too low in the next entry, if the answer holds that much of it."""
-        head = self._data[place.position : place.position + _LENGTH_POSITION]
-        base = int.from_bytes(head, "big", signed=True)
-        if len(head) == _LENGTH_POSITION and base < place.lowest:
-            raise ExpectedOffsets(place.lowest).refuse(base, base)
-
     def _whole_batch(self, pos: int) -> int | None:
         """Size of the batch at ``pos``; `_MESSAGES` for v0 and v1; None if the answer ends or cuts it."""
         data, left = self._data, len(self._data) - pos
@@ -294,7 +286,6 @@ class BatchWalk:
         return size if size <= left else None
 
     def _visible(self, pos: int, attributes: int, producer_id: int, last_offset: int) -> bool:
-        """Whether the batch is neither control nor, with read_committed, aborted."""
         if self._aborted is None or producer_id < 0:
             return not attributes & CONTROL_BIT
         return not self._aborted.hides(

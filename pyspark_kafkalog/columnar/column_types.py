@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 """The largest time, before or after the epoch, that fits 64 bits in microseconds."""
 
-OWN_KIND = 2
-"""`Block.append_time` if each message says itself who set its time."""
-
+OWN_KIND = 2  # `Block.append_time` if each message says itself who set its time
 NO_KIND = -1
 """``timestampType`` of a v0 message, which has no time, as in Spark's connector. The others are
 `types.TimestampType`."""
@@ -220,11 +218,9 @@ class Columns(Protocol):
         After the last block of entries its position is the end of that block's entries. The blocks have the
         kind that the columns were made for. Raises nothing for bad data.
         """
-        ...
 
     def arrays(self) -> Mapping[str, pa.Array]:
         """The columns by name, with the rows so far."""
-        ...
 
 
 class Walks(Protocol):
@@ -238,11 +234,9 @@ class Walks(Protocol):
         Stops with ODD at a transactional or control batch whose producer id is in ``suspects``, and at one
         whose checksum is slow to compute here. Skips other control batches.
         """
-        ...
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:
         """The plain v0 and v1 messages that begin in ``[start, stop)``; offsets rise below ``below``."""
-        ...
 
 
 class Engine(Walks, Protocol):
@@ -252,7 +246,6 @@ class Engine(Walks, Protocol):
 
     def columns(self, blocks: Sequence[Block], limits: ColumnLimits, wanted: WantedColumns) -> Columns:
         """Empty columns with this capacity, for ``blocks`` and those that follow."""
-        ...
 
 
 Aborted = Sequence[tuple[int, int]] | AbortedTransactions | None
@@ -269,31 +262,24 @@ class Answer:
     log: TopicPartition
     start: int
     end: int
-    max_batch_bytes: int
-    """Limit for one decompressed batch, set or entry."""
-    room: int = sys.maxsize
-    """Total of decompressed bytes after which the walk ends."""
+    max_batch_bytes: int  # limit for one decompressed batch, set or entry
+    room: int = sys.maxsize  # total of decompressed bytes after which the walk ends
     aborted: Aborted = None
     """Aborted transactions; None: uncommitted and aborted records are wanted too. Since 0.11."""
-    expected: ExpectedOffsets = ANY_OFFSETS
-    """Bounds for the offsets of the first batch. Since 0.8."""
+    expected: ExpectedOffsets = ANY_OFFSETS  # bounds for the offsets of the first batch. Since 0.8.
 
 
 class Walker(Protocol):
     """Walks a fetch answer of one generation. *Not thread-safe: one decoder walks it, once.*"""
 
-    columns_go_on: bool
-    """Whether consecutive groups share columns."""
+    columns_go_on: bool  # whether consecutive groups share columns
 
     @property
     def next_offset(self) -> int:
         """Where reading continues after the walked part."""
-        ...
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
         """Yield blocks of one kind, for one call of an engine. Call `took` before the next group."""
-        ...
 
     def took(self, blocks: Sequence[Block], cursor: Cursor, stopped: Stopped) -> int | None:
         """Note how far columns came in a group. Returns the offset after it; None inside a batch."""
-        ...

@@ -45,9 +45,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
-MAX_BATCH_BYTES = 128 << 20
-"""Default limit for one decompressed batch; no client sends batches near it."""
-
+MAX_BATCH_BYTES = 128 << 20  # default limit for one decompressed batch; no client sends batches near it
 DECOMPRESSED_BYTES = 64 << 20
 DECOMPRESSED_RATIO = 16
 """Limit for one answer's decompressed size, the larger of bytes and ratio; the reader asks again for the
@@ -116,8 +114,7 @@ class Generation:
     engines: EngineChoice
     columns: Sequence[str] = COLUMNS
     nulls: Mapping[str, pa.DataType] = field(default_factory=dict)
-    broker_owns: bool = False
-    """Whether partitions belong to a broker, not the cluster, and are named so."""
+    broker_owns: bool = False  # whether partitions belong to a broker, not the cluster, and are named so
 
 
 SINCE_08 = Generation(BatchWalk, EngineChoice("fill_columns"))
@@ -186,8 +183,7 @@ class RecordBatchDecoder:
         same |= {name: Constant(None, kind) for name, kind in generation.nulls.items()}
         self._constant = {name: column for name, column in same.items() if name in columns}
         self._choose = generation.engines.chooser(engine)
-        self.given_to = 0
-        """Where reading continues after the rows that `stream` yielded, also if it raised."""
+        self.given_to = 0  # where reading continues after the rows that `stream` yielded, also if it raised
 
     @property
     def engine(self) -> str:

@@ -25,8 +25,7 @@ from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.formats.compression import decompress
 from pyspark_kafkalog.formats.v07 import entries, sound_entry, verify_entry
 
-OPENED_BYTES = 256 << 10
-"""Compressed entries opened at once: saves engine calls, yet stays in the cache."""
+OPENED_BYTES = 256 << 10  # compressed entries opened at once: saves engine calls, yet stays in the cache
 
 
 @dataclass(slots=True)
@@ -34,10 +33,8 @@ class _Set:
     """Consecutive entries, and the read position in them."""
 
     data: memoryview
-    offset: int
-    """Offset of the enclosing compressed entry; in the answer, of its first byte."""
-    left: int = 0
-    """Decompression budget shared by nested sets."""
+    offset: int  # offset of the enclosing compressed entry; in the answer, of its first byte
+    left: int = 0  # decompression budget shared by nested sets
     position: int = 0
 
 
@@ -50,10 +47,8 @@ class EntryWalk:
         self._answer, self._room, self._status = answer, answer.room, Status.DONE
         self._outer = _Set(answer.data, answer.start)
         self._stop = max(0, answer.end - answer.start)
-        self._opened: list[_Set] = []
-        """Contents of consecutive compressed entries, in reading order."""
-        self._nested: list[_Set] = []
-        """Sets nested in the first of them, outermost first."""
+        self._opened: list[_Set] = []  # contents of consecutive compressed entries, in reading order
+        self._nested: list[_Set] = []  # sets nested in the first of them, outermost first
         self._index = 0
 
     @property
@@ -62,7 +57,6 @@ class EntryWalk:
         return self._opened[0].offset if self._opened else self._answer.start + self._outer.position
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[list[Block]]:  # noqa: ARG002
-        """The opened entries and what follows them in the answer; see `column_types.Walker`."""
         while True:
             yield self._blocks()
             at = self._nested[-1] if self._nested else self._opened[0] if self._opened else self._outer
@@ -137,7 +131,6 @@ class EntryWalk:
             self._room -= len(data)
 
     def _within(self, at: _Set) -> _Set:
-        """The contents of the compressed entry at ``at``, which moves past it."""
         entry = sound_entry(at.data, at.position, sys.maxsize)
         if entry is None:
             raise _fault(at, True)

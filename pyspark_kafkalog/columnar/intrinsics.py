@@ -110,10 +110,9 @@ put64: Any = _putter(64)
 # later block, they leave the remainder unchanged, so a row of 16-byte blocks folds into one. Four rows at a
 # time keep the processor busy.
 
+# The polynomials, highest term first.
 _CRC_32 = 0x104C11DB7
 _CRC_32C = 0x11EDC6F41
-"""The polynomials, highest term first."""
-
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _BLOCK = ir.VectorType(_INT64, 2)
 _BLOCK_BYTES = 16
@@ -260,11 +259,8 @@ def _crc_tables(polynomial):
     return np.array(tables, np.uint32).ravel()
 
 
-CRC32_TABLES = _crc_tables(_CRC_32)
-"""Pass its address to `crc32`."""
-
-CRC32C_TABLES = _crc_tables(_CRC_32C)
-"""Pass its address to `crc32c`."""
+CRC32_TABLES = _crc_tables(_CRC_32)  # pass its address to `crc32`
+CRC32C_TABLES = _crc_tables(_CRC_32C)  # pass its address to `crc32c`
 
 
 @_inlined

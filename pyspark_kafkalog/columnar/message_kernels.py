@@ -57,12 +57,8 @@ _BEYOND = int(Status.BEYOND)
 _NOT_RISING = int(Status.NOT_RISING)
 _FAULT = int(Status.FAULT)
 
-_OVERHEAD = 12
-"""Bytes before those counted by a message's length."""
-
-_MIN_LENGTH = 14
-"""For v0 without key and value; v1 has 8 more, the time."""
-
+_OVERHEAD = 12  # bytes before those counted by a message's length
+_MIN_LENGTH = 14  # for v0 without key and value; v1 has 8 more, the time
 _NO_TIMESTAMP, _LOG_APPEND_TIME = NO_TIMESTAMP, int(TimestampType.LOG_APPEND_TIME)
 
 _MAX_INT64, _ALL_BITS = (1 << 63) - 1, 0xFFFFFFFF
@@ -208,7 +204,6 @@ _fill = filler("messages", _read_message, _time, _write_message)
 
 
 def fill_messages(source, table, arena, layout, state):
-    """Copy the messages of ``table``'s blocks into ``arena``; see `kernel_columns.filler`."""
     return _fill(source, table, arena, layout, state)
 
 

@@ -27,11 +27,10 @@ from pyspark_kafkalog.formats.legacy import (
     verify_entry,
 )
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
+from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.types import Record, TimestampType
 
-RUN_BYTES = 256 << 10
-"""Length of one walk, so that its bytes are still in the cache when columns are made."""
-
+RUN_BYTES = 256 << 10  # length of one walk, so that its bytes are still in the cache when columns are made
 _OFFSET_BYTES = 8
 
 
@@ -75,11 +74,11 @@ def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
     entry = read_entry(data, pos)
     if not expected.has(entry.offset, entry.offset):
         raise expected.refuse(entry.offset, entry.offset)
-    _check_next(data, pos + entry.size, expected.after(entry.offset))
+    check_next(data, pos + entry.size, expected.after(entry.offset))
     return entry.offset
 
 
-def _check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
+def check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
     """Refuse an offset that is too low in the entry at ``pos``, if that much of it is there.
 
     An offset beyond the range's end is either after a gap or damaged; if damaged, the next entry's is lower.
@@ -101,17 +100,9 @@ def records(block: Block) -> list[Record]:
                 kind = header.timestamp_type
             elif block.append_time and header.magic:
                 time, kind = block.timestamp, TimestampType.LOG_APPEND_TIME
-            offset = block.base_offset + header.offset
-            found.append(
-                Record(
-                    offset,
-                    offset + 1,
-                    time,
-                    kind,
-                    None if key is None else bytes(key),
-                    None if value is None else bytes(value),
-                )
-            )
+            offset, own_key = block.base_offset + header.offset, None if key is None else bytes(key)
+            own_value = None if value is None else bytes(value)
+            found.append(quick_record(offset, offset + 1, time, kind, own_key, own_value))
         pos += header.size
     return found
 
@@ -144,7 +135,7 @@ def _opened(
     if not expected.has(first, whole):
         raise expected.refuse(first, whole)
     if first >= end:
-        _check_next(data, after, expected.after(whole))
+        check_next(data, after, expected.after(whole))
         return WalkedBlocks((), None, first, whole + 1, len(inner))
     append_time = wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME
     count, low, time = found.message_count, max(0, at - base), wrapper.timestamp if append_time else 0

@@ -50,8 +50,7 @@ from pyspark_kafkalog.formats.batch import HEADER_SIZE
 ALIGNMENT = 64
 
 _KEPT_BYTES = 32 << 20
-_USUAL_BYTES = 6 << 20
-"""Minimum allocation, so that the next call can reuse it whatever its records are like."""
+_USUAL_BYTES = 6 << 20  # minimum allocation, so that the next call can reuse it whatever its records are like
 
 
 class Pool:

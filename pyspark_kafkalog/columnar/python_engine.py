@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 
 import pyarrow as pa
@@ -50,9 +52,7 @@ from pyspark_kafkalog.formats.legacy import (
 from pyspark_kafkalog.formats.v07 import CODEC_BITS, ENTRY_HEADER_BYTES, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
-_NULL = 1
-"""-1 in zigzag: the length of a null."""
-
+_NULL = 1  # -1 in zigzag: the length of a null
 _Headers = list[tuple[bytes, "bytes | None"]]
 
 
@@ -89,11 +89,11 @@ class _ListColumns(ABC):
         self.keys: list[bytes | None] = []
         self.values: list[bytes | None] = []
         self.offsets = array("q")
-        self.times = array("q")
-        """In microseconds."""
+        self.times = array("q")  # in microseconds
         self.kinds = array("i")
         self.headers: list[Sequence[tuple[bytes, bytes | None]]] = []
         self.indexes = array("i")
+        self.header_count = 0
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
         while True:
@@ -131,20 +131,20 @@ class _ListColumns(ABC):
 # --- v2
 
 
+@dataclass(slots=True)
 class _Scan:
     """Fields of records as stored: numbers still zigzag coded. *Not thread-safe.*"""
 
-    __slots__ = ("deltas", "headers", "keys", "microseconds", "position", "times", "values")
-
-    def __init__(self) -> None:
-        self.times: list[int] = []
-        self.deltas: list[int] = []
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.headers: dict[int, _Headers] = {}
-        self.position = 0
-        self.microseconds = array("q")
-        """Times of the wanted records, computed to see whether they fit."""
+    times: list[int] = field(default_factory=list)
+    deltas: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    headers: dict[int, _Headers] = field(default_factory=dict)
+    position: int = 0
+    # Times of the wanted records, computed to see whether they fit.
+    microseconds: array[int] = field(
+        default_factory=partial(array, "q")
+    )
 
 
 def _scan(data: bytes, count: int, stop: int, wanted: WantedColumns) -> _Scan:
@@ -261,10 +261,6 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
 
 
 class _RecordColumns(_ListColumns):
-    def __init__(self, limits: ColumnLimits, wanted: WantedColumns) -> None:
-        super().__init__(limits, wanted)
-        self._header_count = 0
-
     def _take_from(self, block: Block, cursor: Cursor) -> Stopped | None:
         data = bytes(block.buffer[block.start + cursor.position : block.end])
         taken = self._take_good(data, block, cursor)
@@ -301,7 +297,7 @@ class _RecordColumns(_ListColumns):
                 previous = delta >> 1
         first, last = _kept(deltas, good, block)
         if self.wanted.headers and scan.headers:
-            room = self.limits.headers - self._header_count
+            room = self.limits.headers - self.header_count
             totals = accumulate(len(scan.headers.get(index, ())) for index in range(first, last))
             full = next((first + i for i, total in enumerate(totals) if total > room), None)
             if full is not None:
@@ -333,7 +329,7 @@ class _RecordColumns(_ListColumns):
         if wanted.headers:
             headers = [scan.headers.get(index, []) for index in range(first, last)]
             self.headers += headers
-            self._header_count += sum(map(len, headers))
+            self.header_count += sum(map(len, headers))
 
     def _why_not_more(self, data: bytes, block: Block, cursor: Cursor) -> Stopped | None:
         """Why `take` stopped before the block's end, with ``data`` left; None if it did not."""
@@ -363,7 +359,7 @@ class _RecordColumns(_ListColumns):
             raise _BadRecord(Status.LEFT_OVER, end - pos)
         if not previous < delta <= block.last_delta:
             raise _BadRecord(Status.BAD_OFFSET, delta)
-        if self.wanted.headers and self._header_count + len(headers) > self.limits.headers:
+        if self.wanted.headers and self.header_count + len(headers) > self.limits.headers:
             return Stopped(Status.FULL, need_headers=len(headers))
         return Stopped(Status.BAD_TIMESTAMP, number=time, offset_delta=delta)
 

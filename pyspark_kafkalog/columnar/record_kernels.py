@@ -60,9 +60,7 @@ _LEFT_OVER = int(Status.LEFT_OVER)
 _ODD = int(Status.ODD)
 
 _MAGIC_POSITION = 16
-_MOST_BY_TABLES = 1 << 10
-"""Without folding, the library sums larger batches faster."""
-
+_MOST_BY_TABLES = 1 << 10  # without folding, the library sums larger batches faster
 _ALL_BITS = 0xFFFFFFFF
 
 _MAX_INT64 = (1 << 63) - 1
@@ -227,7 +225,6 @@ _fill = filler("records", _read_record, _time, _write_record)
 
 
 def fill_columns(source, table, arena, layout, state):
-    """Copy the records of ``table``'s blocks into ``arena``; see `kernel_columns.filler`."""
     return _fill(source, table, arena, layout, state)
 
 

@@ -34,8 +34,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import CODECS as CODECS_07
 from pyspark_kafkalog.types import IsolationLevel
 
-PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"
-"""Kafka 0.7's protocol, and today's, used since 0.8."""
+PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"  # Kafka 0.7's protocol, and today's, used since 0.8
 
 
 class BrokerAddress(NamedTuple):
@@ -162,9 +161,7 @@ class Client07Config(ProvidersConfig, SaslConfig, TlsConfig, Connection07Config)
 
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 
-SMALLEST, LARGEST, NONE = "smallest", "largest", "none"
-"""Where to start if the group has no valid offset."""
-
+SMALLEST, LARGEST, NONE = "smallest", "largest", "none"  # where to start if the group has no valid offset
 _no_limit_or_ms = Check(f"0 to {INT_MAX}, or -1 to wait without limit", lambda value: -1 <= value <= INT_MAX)
 
 

@@ -125,7 +125,6 @@ class Property:
 
     @property
     def allowed(self) -> str:
-        """The allowed values, in words."""
         if self.check is not None and self.kind is not str and self.kind is not tuple:
             return self.check.allowed
         words: dict[Any, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

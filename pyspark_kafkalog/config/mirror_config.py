@@ -34,12 +34,8 @@ from pyspark_kafkalog.errors import InvalidConfig
 
 C = TypeVar("C", bound=Config)
 
-SOURCE, TARGET = "source.", "target."
-"""Property prefixes; a source's name follows the first."""
-
-BY_KEY, AS_SOURCE = "key", "source"
-"""How a target partition is selected."""
-
+SOURCE, TARGET = "source.", "target."  # property prefixes; a source's name follows the first
+BY_KEY, AS_SOURCE = "key", "source"  # how a target partition is selected
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _names = Check(
     "names of letters, digits, _ and -, separated by commas, each once",
@@ -179,8 +175,7 @@ class Mirroring:
     mirror: MirrorConfig
     sources: Mapping[str, SourceConfig | BrokersSourceConfig]
     target: ProducerConfig | Target07Config
-    keep_codec: bool
-    """Whether messages keep their compression, because the target sets no codec."""
+    keep_codec: bool  # whether messages keep their compression, because the target sets no codec
 
 
 def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring:

@@ -24,9 +24,7 @@ from pyspark_kafkalog.protocol.exchange import message_magic
 MAX_IN_FLIGHT_IDEMPOTENT = 5
 """A broker remembers a producer's last five batches, and only detects duplicates of these."""
 
-MAGICS = {"v2": 2, "v1": 1, "v0": 0}
-"""Message formats that can be sent, with their magic."""
-
+MAGICS = {"v2": 2, "v1": 1, "v0": 0}  # message formats that can be sent, with their magic
 _WITHOUT_LZ4 = ("0.8.0", "0.8.1")
 
 _DELIVERY_TIMEOUT_MS = 120_000

@@ -14,9 +14,7 @@ from pathlib import Path
 from pyspark_kafkalog.config.definition import Config, describe
 from pyspark_kafkalog.errors import InvalidConfig
 
-MAX_FILE_BYTES = 1 << 20
-"""Larger files are not configurations, and refused before reading."""
-
+MAX_FILE_BYTES = 1 << 20  # larger files are not configurations, and refused before reading
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANK = " \t\f"
 _SPECIAL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -206,8 +206,7 @@ logger = logging.getLogger(__name__)
 class Provider:
     """One entry of ``config.providers``."""
 
-    kind: str
-    """`ENV`, `FILE` or `DIRECTORY`."""
+    kind: str  # `ENV`, `FILE` or `DIRECTORY`
     parameters: Mapping[str, str]
 
 
@@ -239,7 +238,6 @@ class ProvidersConfig(Config):
                 _check(item, {found[1] for found in REFERENCE.finditer(value)}, named)
 
     def providers(self) -> dict[str, Provider]:
-        """Providers by name. Raises `InvalidConfig`."""
         settings = dict(
             line.split("=", 1) for line in (self.config_provider_settings or "").splitlines() if "=" in line
         )

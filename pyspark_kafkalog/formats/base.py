@@ -153,11 +153,8 @@ class _Checksum(Protocol):
         ...
 
 
-CRC32C_IMPLEMENTATION: str
-"""``crc32c`` or ``crcmod``: the package behind `crc32c`."""
-
-CRC32_IMPLEMENTATION: str
-"""``isal`` or ``zlib``: the library behind `crc32`."""
+CRC32C_IMPLEMENTATION: str  # ``crc32c`` or ``crcmod``: the package behind `crc32c`
+CRC32_IMPLEMENTATION: str  # ``isal`` or ``zlib``: the library behind `crc32`
 
 
 def _portable_crc32c() -> _Checksum:
@@ -178,8 +175,7 @@ def _hardware_crc32c() -> _Checksum:
     return cast(_Checksum, module.crc32c)
 
 
-crc32c: _Checksum
-"""CRC-32C. Without a wrapper, because it is called for every batch."""
+crc32c: _Checksum  # CRC-32C. Without a wrapper, because it is called for every batch.
 try:
     crc32c = _hardware_crc32c()
     CRC32C_IMPLEMENTATION = "crc32c"

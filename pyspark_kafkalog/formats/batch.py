@@ -29,16 +29,13 @@ from pyspark_kafkalog.formats.record import encode_record, parse_records, read_t
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 HEADER_SIZE = 61
-BATCH_OVERHEAD = 12
-"""Bytes before those counted by ``batch_length``."""
-
+BATCH_OVERHEAD = 12  # bytes before those counted by ``batch_length``
 MAGIC = 2
 
+# The header, and its parts outside and inside the checksum.
 HEADER = struct.Struct(">qiibIhiqqqhii")
 UNCOVERED = struct.Struct(">qiibI")
 COVERED = struct.Struct(">hiqqqhii")
-"""The header, and its parts outside and inside the checksum."""
-
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
 
@@ -147,7 +144,6 @@ def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:
-    """The codec of the batch at ``pos``; ``buf`` must hold its header."""
     return Codec.of(buf[pos + ATTRIBUTES_POSITION + 1] & CODEC_BITS)
 
 
@@ -170,8 +166,7 @@ def batch_end(buf: Buffer, pos: int, header: BatchHeader) -> int:
 
 
 class ControlType(IntEnum):
-    UNKNOWN = -1
-    """Not a transaction marker: newer Kafka versions have other types."""
+    UNKNOWN = -1  # not a transaction marker: newer Kafka versions have other types
     ABORT = 0
     COMMIT = 1
 
@@ -217,8 +212,7 @@ def control_type(record: Record) -> ControlType:
         return ControlType.UNKNOWN
 
 
-MARKER_HEAD_BYTES = HEADER_SIZE + 32
-"""Bytes at the start of a control batch that suffice for `marker_type`."""
+MARKER_HEAD_BYTES = HEADER_SIZE + 32  # bytes at the start of a control batch that suffice for `marker_type`
 
 
 def marker_type(head: Buffer) -> ControlType:

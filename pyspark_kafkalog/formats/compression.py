@@ -30,22 +30,14 @@ from pyspark_kafkalog.formats.base import Buffer, read_uvarint
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = struct.Struct(">8sii")
 _XERIAL_VERSION = 1
-_XERIAL_BLOCK_BYTES = 32 * 1024
-"""Block size of the xerial library; readers accept any."""
-
-_SNAPPY_MAX_RATIO = 22
-"""A snappy element of n bytes yields at most 22 n: a copy of three bytes yields 64."""
-
+_XERIAL_BLOCK_BYTES = 32 * 1024  # block size of the xerial library; readers accept any
+_SNAPPY_MAX_RATIO = 22  # a snappy element of n bytes yields at most 22 n: a copy of three bytes yields 64
 _SNAPPY_COPIED_BYTES = 16 * 1024
 """Up to this size python-snappy is faster than our own buffer, although it briefly holds a block twice."""
 
 _GZIP_WBITS = 31
-_MEMBER_INPUT_BYTES = 4096
-"""Input step from the second gzip member on: the library copies all unused input."""
-
-_LZ4_MAX_RATIO = 255
-"""An lz4 byte yields at most 255: each 255 adds as much to a match's length."""
-
+_MEMBER_INPUT_BYTES = 4096  # input step from the second gzip member on: the library copies all unused input
+_LZ4_MAX_RATIO = 255  # an lz4 byte yields at most 255: each 255 adds as much to a match's length
 _STEP_RATIO = 8
 _MAX_STEP_BYTES = 1 << 20
 """First output step for lz4 without a content size: `_STEP_RATIO` times the input, at most this."""
@@ -449,7 +441,6 @@ def xxh32(data: Buffer) -> int:
 
 
 def _sum_header(frame: bytearray, start: int) -> None:
-    """Set the header checksum, computed from ``start`` to the descriptor's end."""
     flags = frame[_FLAGS_POSITION]
     end = _SIZE_POSITION
     if flags & _CONTENT_SIZE_BIT:

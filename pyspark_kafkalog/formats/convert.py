@@ -44,13 +44,10 @@ from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
-PIECE_BYTES = 1 << 20
-"""Size of a piece of uncompressed messages, unless one message is larger."""
-
+PIECE_BYTES = 1 << 20  # size of a piece of uncompressed messages, unless one message is larger
 _FIRST_OFFSET = -(1 << 63)
 _NO_LEADER_EPOCH = -1
-_MOST_OVERHEAD = 34
-"""Largest per-message overhead besides key and value: a v1 entry's."""
+_MOST_OVERHEAD = 34  # largest per-message overhead besides key and value: a v1 entry's
 
 
 class ConvertedEntry(NamedTuple):
@@ -352,13 +349,9 @@ class _Block:
 
 # --- what needs no conversion
 
-_HEAD = Struct(">8xi4xB4xh")
-"""Length, magic, and a v2 batch's attributes; shorter than any whole entry."""
-
+_HEAD = Struct(">8xi4xB4xh")  # length, magic, and a v2 batch's attributes; shorter than any whole entry
 HEAD_BYTES = _HEAD.size
-_OVERHEAD = 12
-"""Bytes of an entry before those counted by its length."""
-
+_OVERHEAD = 12  # bytes of an entry before those counted by its length
 _ZSTD = int(Codec.ZSTD)
 
 

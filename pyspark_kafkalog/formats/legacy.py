@@ -40,23 +40,15 @@ from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampTyp
 
 MAGICS = (0, 1)
 
-CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
-"""zstd is newer than message sets."""
-
-ENTRY_OVERHEAD = 12
-"""Bytes before those counted by ``length``."""
-
-MIN_ENTRY_BYTES = 26
-"""The smallest entry, v0 without key and value; enough for the header of either format."""
-
+CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)  # zstd is newer than message sets
+ENTRY_OVERHEAD = 12  # bytes before those counted by ``length``
+MIN_ENTRY_BYTES = 26  # the smallest entry, v0 without key and value; enough for the header of either format
 _LENGTH_POSITION = 8
 CRC_POSITION = 12
 MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 17
 TIMESTAMP_POSITION = 18
-KEY_POSITIONS = (18, 26)
-"""Position of the key's length, by magic."""
-
+KEY_POSITIONS = (18, 26)  # position of the key's length, by magic
 CODEC_BITS = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 
@@ -98,7 +90,6 @@ class EntryHeader(NamedTuple):
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:
-    """The codec of the entry at ``pos``; ``buf`` must hold its header."""
     return _codec(buf[pos + ATTRIBUTES_POSITION], buf[pos + MAGIC_POSITION])
 
 
@@ -234,9 +225,7 @@ def assign_in_order(buf: bytearray, first_offset: int) -> None:
 
 
 _PREFIX = struct.Struct(">qiI")
-_COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))
-"""The checksummed fields up to the key, by magic."""
-
+_COVERED = (struct.Struct(">BBi"), struct.Struct(">BBqi"))  # the checksummed fields up to the key, by magic
 _CREATE, _LOG_APPEND = TimestampType
 
 _NULL = _LENGTH.pack(-1)

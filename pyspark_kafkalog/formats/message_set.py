@@ -37,25 +37,17 @@ from pyspark_kafkalog.formats.legacy import MIN_ENTRY_BYTES, LegacyFormat, messa
 from pyspark_kafkalog.formats.legacy import codec_at as entry_codec_at
 from pyspark_kafkalog.types import Record
 
-NO_WATERMARK = (1 << 63) - 1
-"""Above every offset, for responses without a high watermark."""
-
+NO_WATERMARK = (1 << 63) - 1  # above every offset, for responses without a high watermark
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
-_MIN_LENGTH = 14
-"""Of the smallest entry of any format: a v0 message without key and value."""
-
+_MIN_LENGTH = 14  # of the smallest entry of any format: a v0 message without key and value
 _LOWEST = -(1 << 63)
-_ENTRY = struct.Struct(">qi4xb6xi")
-"""Offset, length, magic, and a v2 batch's last offset delta."""
-
+_ENTRY = struct.Struct(">qi4xb6xi")  # offset, length, magic, and a v2 batch's last offset delta
 _SHORTEST = struct.Struct(">qi")
 _LEGACY = LegacyFormat()
 _FORMATS: tuple[MessageFormat, ...] = (_LEGACY, _LEGACY, V2Format())
 
-MAX_BATCH_BYTES = 128 << 20
-"""Limit for a decompressed batch; no client sends batches near it."""
-
+MAX_BATCH_BYTES = 128 << 20  # limit for a decompressed batch; no client sends batches near it
 _OFFSET_BYTES = 8
 _MAY_BEGIN = re.compile(
     # Offset, plausible length, checksum or epoch, magic; then v2's checksum or the attributes.
@@ -126,7 +118,6 @@ ENTRIES = MixedFormat()
 
 
 def magic_at(buf: Buffer, pos: int) -> int:
-    """The format of the entry at ``pos``: 0, 1 or 2."""
     if len(buf) - pos <= _MAGIC_POSITION:
         raise CorruptMessage(f"the entry at byte {pos} is cut short: {len(buf) - pos} bytes")
     magic = buf[pos + _MAGIC_POSITION]

@@ -30,9 +30,7 @@ from pyspark_kafkalog.formats.base import (
 )
 from pyspark_kafkalog.types import Header, NewRecord, Record, TimestampType
 
-MIN_RECORD_BYTES = 7
-"""The smallest record: seven fields of one byte."""
-
+MIN_RECORD_BYTES = 7  # the smallest record: seven fields of one byte
 Fields = tuple[int, int, "bytes | None", "bytes | None", tuple[Header, ...]]
 """Timestamp delta, offset delta, key, value, headers."""
 
@@ -47,9 +45,7 @@ _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _VARINTS[0]
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
-_NULL = 1
-"""-1 in zigzag: the length of a null."""
-
+_NULL = 1  # -1 in zigzag: the length of a null
 _LONGER = -1
 _STRIDES = [
     _LONGER if first >= 128 and not first & 1 else 0 if first & 1 or first >> 1 < MIN_RECORD_BYTES - 1
@@ -215,7 +211,8 @@ def read_messages(
 def check_lengths(data: Buffer, count: int) -> None:
     """Follow the lengths of ``count`` records that fill ``data`` (0.1 us each); check the first and last."""
     pos, end, last = 0, len(data), count - 1
-    _check_room(count, end)
+    if count * MIN_RECORD_BYTES > end:
+        raise CorruptMessage(f"{count} records cannot be in {end} bytes")
     try:
         if last:
             pos = _check_whole(data, pos, end, 0)
@@ -236,11 +233,6 @@ def check_first_lengths(data: Buffer, pos: int, end: int, count: int, most: int)
         raise CorruptMessage(f"one of {count} records is cut short") from None
     if pos != end and (looked_at == count or (count - looked_at) * MIN_RECORD_BYTES > end - pos):
         raise CorruptMessage(f"the lengths of {count} records do not fit their batch")
-
-
-def _check_room(count: int, size: int) -> None:
-    if count * MIN_RECORD_BYTES > size:
-        raise CorruptMessage(f"{count} records cannot be in {max(size, 0)} bytes")
 
 
 def _follow(data: Buffer, pos: int, number: int, last: int) -> int:

@@ -22,15 +22,9 @@ from pyspark_kafkalog.formats.base import Buffer, Frame, crc32
 from pyspark_kafkalog.formats.compression import Codec, compress, decompress
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 
-MIN_ENTRY_BYTES = 9
-"""Magic 0 and an empty payload."""
-
-ENTRY_HEADER_BYTES = 10
-"""Bytes before the payload of an entry with attributes."""
-
-CODEC_BITS = 0b11
-"""The attributes' codec bits; 0.7 has no codec 3."""
-
+MIN_ENTRY_BYTES = 9  # magic 0 and an empty payload
+ENTRY_HEADER_BYTES = 10  # bytes before the payload of an entry with attributes
+CODEC_BITS = 0b11  # the attributes' codec bits; 0.7 has no codec 3
 CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY)
 
 _LENGTH = struct.Struct(">i")
@@ -38,8 +32,7 @@ _LENGTH_AND_MAGIC = struct.Struct(">iB")
 _CRC = struct.Struct(">I")
 _ENTRY_0 = struct.Struct(">iBI")
 _ENTRY_1 = struct.Struct(">iBBI")
-_MAY_BEGIN = re.compile(rb"(?=[\x00-\x7f][\x00-\xff]{3}[\x00\x01])")
-"""A non-negative length, and a magic."""
+_MAY_BEGIN = re.compile(rb"(?=[\x00-\x7f][\x00-\xff]{3}[\x00\x01])")  # a non-negative length, and a magic
 _LENGTH_BYTES = 4
 _CRC_BYTES = 4
 _MIN_LENGTH = MIN_ENTRY_BYTES - _LENGTH_BYTES

@@ -20,9 +20,7 @@ from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
 from pyspark_kafkalog.producer.producer_batch import BlockBatch, Delivery, OnDelivery, ProducerBatch
 from pyspark_kafkalog.types import Header, TopicPartition
 
-SEQUENCE_MASK = 0x7FFFFFFF
-"""Sequence numbers go from 0 to 2^31-1 and wrap to 0."""
-
+SEQUENCE_MASK = 0x7FFFFFFF  # sequence numbers go from 0 to 2^31-1 and wrap to 0
 _order = attrgetter("order")
 
 
@@ -43,8 +41,7 @@ class PartitionQueue:
     not_before: float = 0.0
     identity: ProducerEpoch | None = None
     next_sequence: int = 0
-    known: bool = False
-    """Whether the broker has stored a batch of ``identity``."""
+    known: bool = False  # whether the broker has stored a batch of ``identity``
     restarting: bool = False
 
     @property
@@ -82,7 +79,6 @@ class PartitionQueue:
         return batch
 
     def next_size(self) -> int:
-        """Upper bound in bytes of the next batch; 0 if there is none."""
         batch = self._next()
         return batch.size if batch is not None else 0
 
@@ -107,7 +103,6 @@ class PartitionQueue:
             self.open = None
 
     def taken(self, batch: ProducerBatch) -> None:
-        """The broker has stored ``batch``."""
         if self.identity == (batch.producer_id, batch.epoch):
             self.known = True
 
@@ -169,8 +164,7 @@ class Accumulator:
         self.changed = threading.Condition(self._lock)
         self.identity: ProducerEpoch | None = None
         """Identity for new batches; set by the sender, or by the transaction manager while there are none."""
-        self.trouble: KafkaError | None = None
-        """The last failure since a delivery; set by the sender."""
+        self.trouble: KafkaError | None = None  # the last failure since a delivery; set by the sender
         self._batch_size = max(config.batch_size, 1)
         self._limit = config.buffer_memory
         self._linger = config.linger_ms / 1000
@@ -186,8 +180,7 @@ class Accumulator:
         self._sender_wakes_at = inf
         self._closed = False
         self._refusal: KafkaError | None = None
-        self._refuses = False
-        """Whether closed or refusing: one check per record."""
+        self._refuses = False  # whether closed or refusing: one check per record
         self._on_failed: Failed | None = None
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:
@@ -339,7 +332,6 @@ class Accumulator:
         append_time: int = -1,
         error: KafkaError | None = None,
     ) -> None:
-        """Set the result of ``batch``, once."""
         with self._lock:
             self._settle(batch, base_offset, append_time, error)
 

@@ -29,23 +29,15 @@ if TYPE_CHECKING:
 WARM_UP_ROWS = 200_000
 """Rows that a process encodes in plain Python before it loads numba, which takes as long."""
 
-ANYWHERE = -(1 << 63)
-"""Partition of rows that may go to any."""
-
-_MORE_BYTES = 16
-"""Added to a row's bound, covers a record with every number at its maximum length."""
-_FEW = 1 << 16
-"""Lower partition numbers are sorted as 16 bits."""
-
-_FARTHEST_TIME = 1 << 61
-"""Times closer to 0 than this differ by at most 64 bits."""
-
+ANYWHERE = -(1 << 63)  # partition of rows that may go to any
+_MORE_BYTES = 16  # added to a row's bound, covers a record with every number at its maximum length
+_FEW = 1 << 16  # lower partition numbers are sorted as 16 bits
+_FARTHEST_TIME = 1 << 61  # times closer to 0 than this differ by at most 64 bits
 _ALLOWED = ("value", "key", "headers", "timestamp", "partition")
 SizeBound = Callable[[int, Sequence[Header], bool], int]
 """`encoder.record_size_bound`: bytes of key and value, headers, and whether the caller chose the time."""
 
-_MAX_ROWS = 65_536
-"""Rows converted to Python objects at once, which bounds memory for large tables."""
+_MAX_ROWS = 65_536  # rows converted to Python objects at once, which bounds memory for large tables
 
 
 class Kernels:
@@ -71,10 +63,8 @@ KERNELS = Kernels()
 class Cells:
     """*Immutable.* Start and length of each cell in a column's data; length -1 is null."""
 
-    column: Any
-    """Keeps the memory alive."""
-    data: int
-    """Address of the column's data."""
+    column: Any  # keeps the memory alive
+    data: int  # address of the column's data
     starts: np.ndarray
     lengths: np.ndarray
 
@@ -311,8 +301,7 @@ class Columns:
         )
 
 
-Rows: TypeAlias = Columns | ArrowRows
-"""Rows as lists of Python objects, or in their Arrow batch."""
+Rows: TypeAlias = Columns | ArrowRows  # rows as lists of Python objects, or in their Arrow batch
 
 
 def arrow_columns(

@@ -26,28 +26,20 @@ _VARINTS = [varint_bytes(value) for value in range(8192)]
 """Varints of 0, 1, ...; grows as needed up to `_MAX_TABLE`."""
 
 _NULL = varint_bytes(-1)
-_KEYLESS = [_NULL + length for length in _VARINTS]
-"""A null key and the value's length, by that length."""
-
+_KEYLESS = [_NULL + length for length in _VARINTS]  # a null key and the value's length, by that length
 _growing = threading.Lock()
 """Guards the growth of both tables; readers need no lock, because they never shrink."""
 
 _MAX_TABLE = 1 << 17
-_MOST_OVERHEAD = 32
-"""More than all fields besides key and value take if every number is in the table."""
-
+_MOST_OVERHEAD = 32  # more than all fields besides key and value take if every number is in the table
 BATCH_HEADER_BYTES = HEADER_SIZE
 
 SMALL_CONTENT = 4096
 SMALL_OVERHEAD, BIG_OVERHEAD = 16, 24
 """Bounds for a record besides key and value (below and above `SMALL_CONTENT` bytes), without headers."""
 
-OWN_TIME_BYTES = 6
-"""Added if the caller chose the time: such times can be far apart within a batch."""
-
-_BATCHES_SINCE = 3
-"""Before this version Produce carries only message sets, then only record batches."""
-
+OWN_TIME_BYTES = 6  # added if the caller chose the time: such times can be far apart within a batch
+_BATCHES_SINCE = 3  # before this version Produce carries only message sets, then only record batches
 _ZSTD_SINCE = 7
 _TIMESTAMPS_SINCE = 2
 _TIMESTAMP_BYTES = 8
@@ -55,8 +47,7 @@ _LAST_OLD_FETCH = 3
 """A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise the latter, or
 librdkafka would not compress (KAFKA-18659)."""
 
-NOBODY = (-1, -1, -1)
-"""Producer id, epoch and base sequence if there is no producer id."""
+NOBODY = (-1, -1, -1)  # producer id, epoch and base sequence if there is no producer id
 
 
 def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: bool) -> int:

@@ -91,7 +91,6 @@ class OutcomeHandler:
             self.failed(batch, self._error(batch, result, peer), now)
 
     def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
-        """Retry or fail a batch that was not delivered this time."""
         if batch.settled:
             return
         batch.last_failure = self._accumulator.trouble = error

@@ -17,9 +17,7 @@ from pyspark_kafkalog.producer.columns import ArrowRows
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, Encoding, RecordBatches
 from pyspark_kafkalog.types import Header, TopicPartition
 
-Callbacks = list[tuple[int, Callable[..., object]]]
-"""Record index and callback."""
-
+Callbacks = list[tuple[int, Callable[..., object]]]  # record index and callback
 Watcher = Callable[[], object]
 
 logger = logging.getLogger(__name__)
@@ -43,8 +41,7 @@ class ProducerBatch:
     keys: list[bytes | None] | None = None
     times: list[int] = field(default_factory=list)
     headers: list[Sequence[Header]] | None = None
-    only_values: bool = True
-    """Whether no record has a key or headers, and all are in the lists."""
+    only_values: bool = True  # whether no record has a key or headers, and all are in the lists
     callbacks: Callbacks = field(default_factory=list)
     watchers: list[Watcher] = field(default_factory=list)
     size: int = BATCH_HEADER_BYTES
@@ -113,7 +110,6 @@ class ProducerBatch:
         return self.extend(values, keys, rows.times(), None, size)
 
     def number(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Set the identity that the batch keeps in all retries."""
         self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.encoded = None
 
@@ -149,7 +145,6 @@ class ProducerBatch:
         return self.settled
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until every record is settled. Raises `TimeoutError`."""
         if self.all_settled:
             return
         with self.changed:
@@ -380,7 +375,6 @@ class CallbackRunner:
         self._queue.put(batch)
 
     def wait(self, deadline: Deadline | None) -> bool:
-        """Wait for the submitted callbacks, unless on their own thread; False if ``deadline`` came first."""
         if threading.current_thread() is self._thread:
             return True
         with self._idle:

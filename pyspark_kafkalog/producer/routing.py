@@ -65,7 +65,6 @@ class ProducerMetadata:
         return partition.leader
 
     def address(self, node_id: int) -> Address | None:
-        """Host and port of a node, if known. Does not wait."""
         return self._view.brokers.get(node_id)
 
     def mark_stale(self) -> None:
@@ -163,7 +162,6 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for(key: bytes, partition_count: int) -> int:
-    """The partition of ``key``, as in Kafka's own clients."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -192,7 +190,6 @@ class StickyPartitioner:
         self.current = self._random.choice(self._choices)
 
     def moved(self) -> int:
-        """Change to another partition, if there is one."""
         others = [partition for partition in self._choices if partition != self.current]
         if others:
             self.current = self._random.choice(others)
@@ -215,8 +212,7 @@ class Route:
         self._sticky = sticky
         self.current = queues[sticky.current]
         """Queue for records without key or partition while its open batch has room; see `sticky`."""
-        self.spread_bytes = 0
-        """Bytes appended to it since it was chosen; callers add to this."""
+        self.spread_bytes = 0  # bytes appended to it since it was chosen; callers add to this
         self.batch_size = max(config.batch_size, 1)
         self._stay_bytes = config.partitioner_sticky_bytes or self.batch_size
         self._moves_when_full = not config.partitioner_sticky_bytes
@@ -242,7 +238,6 @@ class Route:
         return cls(topic.name, version, queues, sticky, config)
 
     def queue(self, partition: int) -> PartitionQueue:
-        """The queue of a chosen partition. Raises `UnknownTopicOrPartition`."""
         try:
             return self.queues[partition]
         except KeyError:

@@ -32,11 +32,8 @@ from pyspark_kafkalog.protocol.api.produce import (
 
 logger = logging.getLogger(__name__)
 
-Done = Callable[[Any, "KafkaError | None"], object]
-"""Called with a task's result, or with None and its error."""
-
-_LONGEST_WAIT = 1.0
-"""Seconds between checks of the metadata's age."""
+Done = Callable[[Any, "KafkaError | None"], object]  # called with a task's result, or with None and its error
+_LONGEST_WAIT = 1.0  # seconds between checks of the metadata's age
 
 
 class BrokerLink:

@@ -157,13 +157,11 @@ class TransactionState:
 
     def __init__(self) -> None:
         self.state = ProducerTransactionState.UNINITIALIZED
-        self.cause: KafkaError | None = None
-        """Why the state is FAILED or FATAL."""
+        self.cause: KafkaError | None = None  # why the state is FAILED or FATAL
         self.partitions: frozenset[TopicPartition] = frozenset()
         """Partitions in the open transaction; replaced as a whole."""
         self.groups: frozenset[str] = frozenset()
-        self.renewing = False
-        """Whether the next transaction needs another epoch."""
+        self.renewing = False  # whether the next transaction needs another epoch
 
     @property
     def empty(self) -> bool:
@@ -171,7 +169,6 @@ class TransactionState:
         return not (self.partitions or self.groups)
 
     def call(self, doing: str, to: ProducerTransactionState) -> None:
-        """The user calls ``doing``, which enters the state ``to``."""
         self._check_sound(doing, aborting=to is ProducerTransactionState.ABORTING)
         if self.state not in _BEFORE[to]:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")

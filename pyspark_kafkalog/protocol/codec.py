@@ -47,8 +47,7 @@ INT16 = Scalar("h", 0)
 INT32 = Scalar("i", 0)
 INT64 = Scalar("q", 0)
 FLOAT64 = Scalar("d", 0.0)
-ERROR_CODE = Scalar("h", ErrorCode.NONE)
-"""An int16, read as `ErrorCode`."""
+ERROR_CODE = Scalar("h", ErrorCode.NONE)  # an int16, read as `ErrorCode`
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +125,7 @@ def wire(
     return field(default=default, metadata={_SPEC: FieldSpec(type, since, until, null_since, ignorable, tag)})
 
 
-FieldRow = tuple[str, FieldSpec, Any]
-"""Name, description and default."""
+FieldRow = tuple[str, FieldSpec, Any]  # name, description and default
 
 
 def specs(cls: Any) -> Iterator[FieldRow]:
@@ -200,7 +198,6 @@ class ReaderSource:
         }
 
     def reader(self, label: str, kind: Any, *, nullable: bool = False) -> Reader:
-        """The function that reads a type; ``label`` names it in errors."""
         self._value(kind, label, "value", nullable)
         self._end_run()
         self._write("return value, pos")

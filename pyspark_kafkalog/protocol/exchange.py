@@ -116,8 +116,7 @@ class ApiKey(IntEnum):
     CONSUMER_GROUP_DESCRIBE = 69
 
 
-NEVER_FLEXIBLE = 1 << 15
-"""First flexible version of an API that has none."""
+NEVER_FLEXIBLE = 1 << 15  # first flexible version of an API that has none
 
 
 class VersionRange(NamedTuple):

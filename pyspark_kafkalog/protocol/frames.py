@@ -27,22 +27,18 @@ class FrameReader:
         self.max_frame_bytes = max_frame_bytes
         """Largest allowed frame; a change applies to sizes that have not arrived yet."""
         self._stage = memoryview(bytearray(_STAGE_BYTES))
-        self._staged = 0
-        """Bytes in the stage that belong to no frame yet."""
+        self._staged = 0  # bytes in the stage that belong to no frame yet
         self._size = 0
         self._body: bytearray | None = None
         """The current frame, if its known size exceeds what is staged; or see `_whole`."""
         self._filled = 0
         self._trusted = _STAGE_BYTES
         self._spare: bytearray | None = None
-        self._whole = False
-        """Whether ``_body`` begins with its size, assumed to equal the last frame's."""
-        self.failure: FrameTooLarge | None = None
-        """Why no frame can follow, or None."""
+        self._whole = False  # whether ``_body`` begins with its size, assumed to equal the last frame's
+        self.failure: FrameTooLarge | None = None  # why no frame can follow, or None
 
     @property
     def claimed(self) -> int:
-        """Size of an incomplete frame longer than the stage, else 0."""
         body = self._body
         if body is None:
             return 0
@@ -131,7 +127,6 @@ class FrameReader:
         return frames
 
     def _cut_stage(self) -> list[bytearray]:
-        """Take the whole frames out of the stage; begin the body of an incomplete one."""
         frames: list[bytearray] = []
         stage, end, pos = self._stage, self._staged, 0
         while end - pos >= SIZE_BYTES:
@@ -155,7 +150,6 @@ class FrameReader:
         return frames
 
     def _grown(self, length: int) -> bytearray:
-        """Memory for an incomplete frame with ``length`` bytes so far."""
         if length > _STAGE_BYTES:
             return bytearray(min(self._size, 2 * length))
         # Recycled memory is already allocated: using all of it does not trust the claimed size.

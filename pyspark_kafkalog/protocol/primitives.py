@@ -20,9 +20,7 @@ Writer = Callable[["Output", Any], None]
 
 ZERO_UUID = UUID(int=0)
 
-MAX_STRING_BYTES = 0x7FFF
-"""Limit for strings in bytes of UTF-8, compact strings included, as in Kafka."""
-
+MAX_STRING_BYTES = 0x7FFF  # limit for strings in bytes of UTF-8, compact strings included, as in Kafka
 MAX_TAGGED_FIELDS = 1000
 """Limit per struct: a frame of 100 MiB could hold enough for half a minute of reading."""
 

@@ -15,16 +15,14 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
 from pyspark_kafkalog.protocol.exchange import Part
 
-ANY_PARTITION = -1
-"""The broker chooses; only in produce requests."""
-
-MAX_TOPIC_LENGTH = 255
-"""In characters: the default of ``max.topic.name.length``."""
+ANY_PARTITION = -1  # the broker chooses; only in produce requests
+MAX_TOPIC_LENGTH = 255  # in characters: the default of ``max.topic.name.length``
 
 ERROR_CODES = frozenset(
     {
@@ -209,7 +207,7 @@ def _read_offsets(buf: memoryview, pos: int) -> tuple[OffsetsRequest, int]:
     return OffsetsRequest(topic, *_OFFSETS.unpack_from(buf, pos)), pos + _OFFSETS.size
 
 
-def _read_several(buf: memoryview, pos: int, read_one: _Reader) -> tuple[tuple[Any, ...], int]:
+def _read_several(cls: Any, read_one: _Reader, buf: memoryview, pos: int) -> tuple[Request, int]:
     (count,) = _INT16.unpack_from(buf, pos)
     if count < 0:
         raise InvalidRequest(f"a request with {count} parts")
@@ -218,24 +216,14 @@ def _read_several(buf: memoryview, pos: int, read_one: _Reader) -> tuple[tuple[A
     for _ in range(count):
         part, pos = read_one(buf, pos)
         parts.append(part)
-    return tuple(parts), pos
-
-
-def _read_multi_fetch(buf: memoryview, pos: int) -> tuple[MultiFetchRequest, int]:
-    fetches, pos = _read_several(buf, pos, _read_fetch)
-    return MultiFetchRequest(fetches), pos
-
-
-def _read_multi_produce(buf: memoryview, pos: int) -> tuple[MultiProduceRequest, int]:
-    produces, pos = _read_several(buf, pos, _read_produce)
-    return MultiProduceRequest(produces), pos
+    return cls(tuple(parts)), pos
 
 
 _READERS: dict[int, _Reader] = {
     RequestType.PRODUCE: _read_produce,
     RequestType.FETCH: _read_fetch,
-    RequestType.MULTIFETCH: _read_multi_fetch,
-    RequestType.MULTIPRODUCE: _read_multi_produce,
+    RequestType.MULTIFETCH: partial(_read_several, MultiFetchRequest, _read_fetch),
+    RequestType.MULTIPRODUCE: partial(_read_several, MultiProduceRequest, _read_produce),
     RequestType.OFFSETS: _read_offsets,
 }
 

@@ -33,16 +33,13 @@ _STORES = ("ssl.truststore.", "ssl.keystore.", "ssl.key.")
 class Login:
     """*Thread-safe: immutable.* How the connections of a client log in."""
 
-    mechanism: str
-    """The broker's name for it: AWS_MSK_IAM is OAUTHBEARER."""
+    mechanism: str  # the broker's name for it: AWS_MSK_IAM is OAUTHBEARER
     start: Callable[[str, float], Conversation] = field(repr=False)
     """Starts a conversation with the broker of a host name; getting a token may take the given seconds."""
-    check: str
-    """Options with the credentials, for errors."""
+    check: str  # options with the credentials, for errors
     mechanism_option: str
     protocol_option: str
-    protocol_without: str
-    """`security.protocol` without a login."""
+    protocol_without: str  # `security.protocol` without a login
     secrets: tuple[str, ...] = field(repr=False)
 
     def without_secrets(self, text: str) -> str:
@@ -234,7 +231,6 @@ class _Options:
 
     @property
     def _place(self) -> str:
-        """Options with user and password."""
         if self._entry is not None:
             return self.name("sasl.jaas.config")
         return f"{self.name('sasl.username')} and {self.name('sasl.password')}"
@@ -286,7 +282,6 @@ def _class_name(name: str | None) -> str:
 
 
 def plain(user: str, password: str) -> Conversation:
-    """PLAIN: one message, without an authorization id."""
     yield b"\0".join((b"", user.encode(), password.encode()))
 
 
@@ -307,8 +302,7 @@ def bearer(token: str, extensions: Mapping[str, str]) -> Conversation:
         yield _SEPARATOR
 
 
-_NO_LAYER = 1
-"""We use no security layer; TLS protects the connection."""
+_NO_LAYER = 1  # we use no security layer; TLS protects the connection
 
 
 @dataclass(frozen=True)

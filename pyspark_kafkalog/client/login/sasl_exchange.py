@@ -30,8 +30,7 @@ class LoginExchange:
         self._login, self._peer = login, peer
         self._conversation: Generator[bytes, bytes, None] = login.start(host, seconds)
         self._message: bytes | None = next(self._conversation)
-        self.lifetime_ms = 0
-        """After the login: milliseconds until the next one is required; 0 for never."""
+        self.lifetime_ms = 0  # after the login: milliseconds until the next one is required; 0 for never
 
     def begin(self, *, bare: bool = False) -> SaslHandshakeRequest:
         """The first request. ``bare``: for a broker before Kafka 1.0, which cannot end a GSSAPI login."""

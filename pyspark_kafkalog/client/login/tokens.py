@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RENEWED_AT = 0.8
-"""Fraction of a token's lifetime after which it is renewed."""
+_RENEWED_AT = 0.8  # fraction of a token's lifetime after which it is renewed
 _MAX_ANSWER_BYTES = 1 << 20
 _MAX_SOURCES = 64
 

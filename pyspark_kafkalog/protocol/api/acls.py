@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Array, wire
 
-LITERAL = 3
-"""The resource's name itself; implied by versions without a pattern type."""
+LITERAL = 3  # the resource's name itself; implied by versions without a pattern type
 
 
 @dataclass(frozen=True, slots=True)

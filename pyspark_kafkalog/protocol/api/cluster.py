@@ -19,8 +19,7 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, FLOAT64, INT8, INT32, INT64, STRING, Array, wire
 
-BROKERS = 1
-"""The ``endpoint_type`` of brokers; controllers have 2."""
+BROKERS = 1  # the ``endpoint_type`` of brokers; controllers have 2
 
 
 @dataclass(frozen=True, slots=True)

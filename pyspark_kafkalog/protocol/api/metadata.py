@@ -90,8 +90,7 @@ class ApiVersionsResponse:
 
 _METADATA_FLEXIBLE_SINCE = 9
 
-NOT_ASKED = -2147483648
-"""Authorized operations that were not requested."""
+NOT_ASKED = -2147483648  # authorized operations that were not requested
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,22 +138,14 @@ def _partition_writer(table: Writer, flexible: bool) -> Writer:
 
 _FIRST_FLEXIBLE = 9
 
-_START = Struct(">hhiih")
-"""Transactional id's length, acks, timeout, topic count, name's length."""
-_PARTITION = Struct(">iii")
-"""Partition count, index, records' length."""
-
+_START = Struct(">hhiih")  # transactional id's length, acks, timeout, topic count, name's length
+_PARTITION = Struct(">iii")  # partition count, index, records' length
 _FLEXIBLE_START = Struct(">BhiBB")
 _FLEXIBLE_PARTITION = Struct(">BiBBB")
 """Partition count, index, and three bytes of the records' length: a varint of up to two MiB."""
-_NO_TAGS = b"\0\0\0"
-"""Of partition, topic and request."""
-
-_ANSWER_START = Struct(">iiih")
-"""Size, correlation id, topic count, name's length."""
-_FLEXIBLE_ANSWER_START = Struct(">iiBBB")
-"""As above, with the header's tags before the topics."""
-
+_NO_TAGS = b"\0\0\0"  # of partition, topic and request
+_ANSWER_START = Struct(">iiih")  # size, correlation id, topic count, name's length
+_FLEXIBLE_ANSWER_START = Struct(">iiBBB")  # as above, with the header's tags before the topics
 # Partition count, index, error, base offset, append time, log start, record errors, message, throttle.
 _FLEXIBLE_ANSWER_END = Struct(">BihqqqBBBBiB")  # with the tags of partition and topic before the throttle
 _ANSWER_END_8 = Struct(">iihqqqihi")
@@ -166,8 +158,7 @@ class SingleProduce(NamedTuple):
 
     acks: int
     topic: str
-    name: bytes
-    """``topic`` as sent, for the response."""
+    name: bytes  # ``topic`` as sent, for the response
     partition: int
     records: memoryview
 
