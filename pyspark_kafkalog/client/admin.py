@@ -48,14 +48,7 @@ from pyspark_kafkalog.protocol.api.topics import (
 )
 from pyspark_kafkalog.protocol.api.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.security.acls import (
-    Acl,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-)
+from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from pyspark_kafkalog.types import TopicPartition
 
 T = TypeVar("T")
@@ -90,11 +83,7 @@ class ConfigEntry:
 
 
 def create_topics(
-    where: Where,
-    topics: Iterable[NewTopic],
-    *,
-    validate_only: bool = False,
-    timeout_ms: int = 30_000,
+    where: Where, topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int = 30_000
 ) -> None:
     """Create ``topics``, or only check them. Raises `UnsupportedVersion` for old brokers."""
     topics = tuple(topics)

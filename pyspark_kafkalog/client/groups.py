@@ -230,11 +230,7 @@ def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | N
 
 
 def delete_group_offsets(
-    where: Where,
-    group: str,
-    partitions: Iterable[TopicPartition],
-    *,
-    deadline: Deadline | None = None,
+    where: Where, group: str, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
 ) -> None:
     """Delete the group's offsets of ``partitions``, whose topics no member may be subscribed to.
 
@@ -373,11 +369,7 @@ def _refusal(connection: Connection, group: str, code: ErrorCode) -> KafkaError:
 
 
 def _at_coordinator(
-    where: Where,
-    group: str,
-    doing: str,
-    ask: Callable[[Connection, Deadline], T],
-    deadline: Deadline | None,
+    where: Where, group: str, doing: str, ask: Callable[[Connection, Deadline], T], deadline: Deadline | None
 ) -> T:
     with cluster_at(where) as cluster:
         return cluster.retrying(f"{doing} group {group!r}", deadline).run(

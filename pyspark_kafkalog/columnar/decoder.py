@@ -281,7 +281,5 @@ class RecordBatchDecoder:
 
 def _larger(limits: ColumnLimits, stopped: Stopped) -> ColumnLimits:
     return ColumnLimits(
-        limits.records,
-        max(limits.data_bytes, stopped.need_bytes),
-        max(limits.headers, stopped.need_headers),
+        limits.records, max(limits.data_bytes, stopped.need_bytes), max(limits.headers, stopped.need_headers)
     )

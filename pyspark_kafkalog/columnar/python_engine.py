@@ -142,9 +142,7 @@ class _Scan:
     headers: dict[int, _Headers] = field(default_factory=dict)
     position: int = 0
     # Times of the wanted records, computed to see whether they fit.
-    microseconds: array[int] = field(
-        default_factory=partial(array, "q")
-    )
+    microseconds: array[int] = field(default_factory=partial(array, "q"))
 
 
 def _scan(data: bytes, count: int, stop: int, wanted: WantedColumns) -> _Scan:

@@ -103,12 +103,7 @@ class Piece(NamedTuple):
 
 
 def for_reader(
-    buf: Buffer,
-    magic: int,
-    *,
-    start_offset: int = 0,
-    max_bytes: int,
-    piece_bytes: int = PIECE_BYTES,
+    buf: Buffer, magic: int, *, start_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
     """Convert the whole entries in ``buf`` for a reader of formats up to ``magic``; offsets are kept.
 
@@ -138,12 +133,7 @@ def for_reader(
 
 
 def for_topic(
-    buf: Buffer,
-    magic: int,
-    *,
-    base_offset: int = 0,
-    max_bytes: int,
-    piece_bytes: int = PIECE_BYTES,
+    buf: Buffer, magic: int, *, base_offset: int = 0, max_bytes: int, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[Piece]:
     """Convert what a producer sent to format ``magic``, with offsets from ``base_offset`` on.
 
@@ -190,12 +180,7 @@ def for_topic(
 
 
 def _convert_for_reader(
-    view: memoryview,
-    frame: Frame,
-    magic: int,
-    start_offset: int,
-    max_bytes: int,
-    piece_bytes: int,
+    view: memoryview, frame: Frame, magic: int, start_offset: int, max_bytes: int, piece_bytes: int
 ) -> Iterator[Piece]:
     pos = frame.position
     if magic_at(view, pos) == MAGIC:

@@ -120,11 +120,7 @@ class ArrowRows:
 
     @classmethod
     def of(
-        cls,
-        values: Cells,
-        keys: Cells | None,
-        times: np.ndarray | int,
-        partitions: np.ndarray | None = None,
+        cls, values: Cells, keys: Cells | None, times: np.ndarray | int, partitions: np.ndarray | None = None
     ) -> ArrowRows | None:
         """All rows; ``times`` may be one for all. None if times are too far apart."""
         import numpy as np

@@ -20,13 +20,7 @@ from pyspark_kafkalog.errors import InvalidRecord, InvalidTxnState, KafkaError, 
 from pyspark_kafkalog.formats.record import check_timestamp
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
 from pyspark_kafkalog.producer.columns import Columns, Rows, arrow_columns
-from pyspark_kafkalog.producer.encoder import (
-    SMALL_CONTENT,
-    RecordBatches,
-    as_bytes,
-    encoding_of,
-    own_headers,
-)
+from pyspark_kafkalog.producer.encoder import SMALL_CONTENT, RecordBatches, as_bytes, encoding_of, own_headers
 from pyspark_kafkalog.producer.producer_batch import (
     BulkDelivery,
     CallbackRunner,
