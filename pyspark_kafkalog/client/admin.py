@@ -6,12 +6,13 @@ the others: the error is the first topic's, and its message lists all failures.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
+from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_at
 from pyspark_kafkalog.client.groups import ask_every_broker, coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import TransactionCoordinator
@@ -137,14 +138,13 @@ def delete_records(
     """
 
     def ask(cluster: Cluster, deadline: Deadline) -> dict[TopicPartition, int]:
-        by_node: dict[int, dict[str, list[DeleteRecordsPartition]]] = {}
+        by_node: dict[int, list[tuple[TopicPartition, DeleteRecordsPartition]]] = defaultdict(list)
         for tp, offset in before.items():
             node_id = cluster.leader(tp, deadline=deadline).node_id
-            partitions = by_node.setdefault(node_id, {}).setdefault(tp.topic, [])
-            partitions.append(DeleteRecordsPartition(tp.partition, offset))
+            by_node[node_id].append((tp, DeleteRecordsPartition(tp.partition, offset)))
         begins = {}
-        for node_id, topics in by_node.items():
-            wanted = tuple(DeleteRecordsTopic(name, tuple(each)) for name, each in topics.items())
+        for node_id, partitions in by_node.items():
+            wanted = tuple(DeleteRecordsTopic(*row) for row in by_topic(partitions).items())
             request = DeleteRecordsRequest(wanted, timeout_ms)
             answer = cluster.connection(node_id, deadline).request(request, deadline=deadline)
             for topic in answer.topics:

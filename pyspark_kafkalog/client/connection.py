@@ -106,8 +106,7 @@ class Connection:
         self._renewed_at = self._ends_at = math.inf
         self._held: deque[tuple[Ticket | None, list[Any]]] = deque()
         self._served = False  # whether the broker has answered anything but ApiVersions, which needs no login
-        setup_seconds = config.connection_setup_timeout_ms / 1000
-        limit = deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock)
+        limit = Deadline.limited(deadline, config.connection_setup_timeout_ms / 1000, clock)
         self.transport = self._connected(limit)
         try:
             self._negotiate_versions(limit)
@@ -244,8 +243,7 @@ class Connection:
         )
 
     def _limit(self, deadline: Deadline | None) -> Deadline:
-        seconds = self._config.request_timeout_ms / 1000
-        return deadline.within(seconds) if deadline else Deadline.after(seconds, self._clock)
+        return Deadline.limited(deadline, self._config.request_timeout_ms / 1000, self._clock)
 
     def _prepare(self, message: Any, version: int | None) -> tuple[Ticket, list[Any]]:
         key = api_of(type(message)).key

@@ -1,8 +1,7 @@
 """Kafka 0.7's protocol over one transport: no versions, no correlation ids, responses in order.
 
-A produce has no response; a broker refuses it by closing the connection. As brokers handle requests in order,
-the response to any later request shows that the produce was handled (or, above ``max.message.size``, silently
-dropped). `Connection07.confirm` sends the cheapest such request.
+A produce has no response; a broker refuses it by closing the connection, or drops what is above
+``max.message.size``. A response to a later request shows that it was handled: `Connection07.confirm`.
 """
 
 from __future__ import annotations
@@ -69,11 +68,10 @@ class Connection07:
         self._config, self._clock = config, clock
         self._waiting: deque[Ticket07] = deque()
         self._produced = self._confirmed = 0
-        setup_seconds = config.connect_timeout_ms / 1000
         self.transport = Transport.connect(
             host,
             port,
-            deadline.within(setup_seconds) if deadline else Deadline.after(setup_seconds, clock),
+            Deadline.limited(deadline, config.connect_timeout_ms / 1000, clock),
             max_frame_bytes=config.max_response_bytes,
             send_buffer_bytes=config.socket_buffer_bytes,
             receive_buffer_bytes=config.socket_buffer_bytes,
@@ -150,8 +148,7 @@ class Connection07:
         self.transport.close()
 
     def _limit(self, deadline: Deadline | None) -> Deadline:
-        seconds = self._config.socket_timeout_ms / 1000
-        return deadline.within(seconds) if deadline else Deadline.after(seconds, self._clock)
+        return Deadline.limited(deadline, self._config.socket_timeout_ms / 1000, self._clock)
 
     def _send(self, request: Produce | Question, deadline: Deadline | None) -> None:
         if self.broken:

@@ -1,8 +1,7 @@
 """Skips corrupt batches of Kafka 0.8 and later, for readers that allow it (``onCorruptBatch=skip``).
 
-A reader calls `Detour` at an offset that it cannot read past. It fetches once more over a new connection and
-decodes entry by entry. A corrupt entry with a sound header costs its own offsets; any other costs
-everything up to the next sound entry.
+At an offset that it cannot read past, a reader calls `Detour`, which fetches again over a new connection. A
+corrupt entry with a sound header costs its own offsets; any other everything up to the next sound entry.
 """
 
 from __future__ import annotations

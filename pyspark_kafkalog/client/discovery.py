@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -314,6 +315,14 @@ def cluster_at(where: Where) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.close()
+
+
+def by_topic(items: Iterable[tuple[TopicPartition, T]]) -> dict[str, tuple[T, ...]]:
+    """What belongs to each topic, as requests have it."""
+    topics: dict[str, list[T]] = defaultdict(list)
+    for tp, item in items:
+        topics[tp.topic].append(item)
+    return {name: tuple(found) for name, found in topics.items()}
 
 
 def _describe(failures: Mapping[Address, KafkaError]) -> str:

@@ -1,7 +1,6 @@
 """Reads one partition's log, with the next fetch in flight while the caller decodes the last response.
 
-No thread: the next request is sent before a response is returned. Only batch headers are read, to know where
-the next fetch begins.
+No thread, and of batches only the headers are read, to know where the next fetch begins.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
 """Consumer groups from outside: list, describe and delete groups; read, commit and delete their offsets.
 
-Nothing here joins a group. Each call looks up the coordinator, because calls are rare and a cached one may
-have moved. Functions take a `Cluster`, or ``bootstrap.servers`` for a single call.
+Each call looks up the coordinator, which may have moved since the last. Functions take a `Cluster`, or
+``bootstrap.servers`` for a single call.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster, Where, cluster_at
+from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupDescribeRequest, DescribedAssignment
@@ -239,7 +238,7 @@ def delete_group_offsets(
     """
     topics = tuple(
         OffsetDeleteRequestTopic(name, tuple(OffsetDeleteRequestPartition(n) for n in numbers))
-        for name, numbers in _by_topic(dict.fromkeys(partitions)).items()
+        for name, numbers in _numbers(partitions).items()
     )
 
     def ask(connection: Connection, limit: Deadline) -> None:
@@ -269,7 +268,7 @@ def committed_offsets(
     """
     if stable and partitions is None:
         raise InvalidRequest(f"stable offsets of group {group!r} need a list of partitions")
-    wanted = None if partitions is None else _by_topic(dict.fromkeys(partitions))
+    wanted = None if partitions is None else _numbers(partitions)
     if wanted is not None and not wanted:
         return {}
 
@@ -278,7 +277,8 @@ def committed_offsets(
         asked = wanted
         if wanted is None and version < _ALL_VERSION:
             with cluster_at(where) as cluster:
-                asked = _by_topic(_all_partitions(cluster, limit))
+                topics = cluster.metadata(None, deadline=limit).topics.values()
+                asked = {topic.name: tuple(topic.partitions) for topic in topics}
         request = _fetch_request(group, asked, version, stable)
         return _taken(connection.request(request, deadline=limit), version, group, connection.peer)
 
@@ -377,11 +377,8 @@ def _at_coordinator(
         )
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for tp in partitions:
-        topics[tp.topic].append(tp.partition)
-    return {name: tuple(numbers) for name, numbers in topics.items()}
+def _numbers(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    return by_topic((tp, tp.partition) for tp in dict.fromkeys(partitions))
 
 
 def _fetch_request(
@@ -395,11 +392,6 @@ def _fetch_request(
         )
     topics = None if wanted is None else tuple(OffsetFetchRequestTopic(*row) for row in wanted.items())
     return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
-
-
-def _all_partitions(cluster: Cluster, deadline: Deadline) -> list[TopicPartition]:
-    topics = cluster.metadata(None, deadline=deadline).topics
-    return [TopicPartition(topic.name, number) for topic in topics.values() for number in topic.partitions]
 
 
 def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartition, CommittedOffset]:
@@ -427,28 +419,35 @@ def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartit
 def _commit_request(
     group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Committer
 ) -> OffsetCommitRequest:
-    topics: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-    for tp, one in offsets.items():
-        topics[tp.topic].append(
+    topics = by_topic(
+        (
+            tp,
             OffsetCommitRequestPartition(
                 tp.partition, one.offset, one.leader_epoch, committed_metadata=one.metadata
-            )
+            ),
         )
+        for tp, one in offsets.items()
+    )
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=member.generation,
         member_id=member.member_id,
         group_instance_id=member.instance_id,
-        topics=tuple(OffsetCommitRequestTopic(name, tuple(parts)) for name, parts in topics.items()),
+        topics=tuple(OffsetCommitRequestTopic(*row) for row in topics.items()),
     )
 
 
-def _failures(answer: Any, asked: Collection[TopicPartition], peer: str) -> dict[TopicPartition, ErrorCode]:
-    codes = {
+def error_codes(topics: Iterable[Any]) -> dict[TopicPartition, ErrorCode]:
+    """The code of each partition in a response's ``topics``."""
+    return {
         TopicPartition(topic.name, part.partition_index): part.error_code
-        for topic in answer.topics
+        for topic in topics
         for part in topic.partitions
     }
+
+
+def _failures(answer: Any, asked: Collection[TopicPartition], peer: str) -> dict[TopicPartition, ErrorCode]:
+    codes = error_codes(answer.topics)
     missing = sorted(str(tp) for tp in asked if tp not in codes)
     if missing:
         raise InvalidRequest(f"{peer}: the OffsetCommit response lacks {', '.join(missing)}")

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyspark_kafkalog.client.discovery import Cluster, Leader
+from pyspark_kafkalog.client.discovery import Cluster, Leader, by_topic
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.log_offsets import (
@@ -120,18 +120,10 @@ def _check_known(peer: str, version: int, times: Iterable[int], by_segment: bool
 def _request(
     leaders: Mapping[TopicPartition, Leader], wanted: Mapping[TopicPartition, int], isolation: IsolationLevel
 ) -> ListOffsetsRequest:
-    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-    for tp, leader in leaders.items():
-        topics[tp.topic].append(
-            ListOffsetsPartition(
-                partition_index=tp.partition, current_leader_epoch=leader.epoch, timestamp=wanted[tp]
-            )
-        )
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=int(isolation),
-        topics=tuple(ListOffsetsTopic(name=name, partitions=tuple(parts)) for name, parts in topics.items()),
+    topics = by_topic(
+        (tp, ListOffsetsPartition(tp.partition, leader.epoch, wanted[tp])) for tp, leader in leaders.items()
     )
+    return ListOffsetsRequest(-1, int(isolation), tuple(ListOffsetsTopic(*row) for row in topics.items()))
 
 
 def _take(

@@ -1,7 +1,4 @@
-"""Decides, for all clients, whether a failed request is retried and how long to wait.
-
-Deadlines are points in time, so that a call with several requests has one limit.
-"""
+"""Decides, for all clients, whether a failed request is retried and how long to wait."""
 
 from __future__ import annotations
 
@@ -47,6 +44,11 @@ class Deadline:
     @property
     def passed(self) -> bool:
         return self._clock.monotonic() >= self._at
+
+    @classmethod
+    def limited(cls, deadline: Deadline | None, seconds: float, clock: Clock) -> Deadline:
+        """``deadline``, if any, but at most ``seconds`` from now."""
+        return deadline.within(seconds) if deadline else cls.after(seconds, clock)
 
     def within(self, seconds: float) -> Deadline:
         """This deadline, or ``seconds`` from now if that is sooner."""

@@ -7,13 +7,18 @@ with an epoch per transaction, is not supported. Source: KIP-98, 360, 588, 890.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import CommittedOffset, GroupMetadata, coordinator, find_coordinator
+from pyspark_kafkalog.client.discovery import Cluster, by_topic
+from pyspark_kafkalog.client.groups import (
+    CommittedOffset,
+    GroupMetadata,
+    coordinator,
+    error_codes,
+    find_coordinator,
+)
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
 from pyspark_kafkalog.protocol.api.metadata import CoordinatorType
@@ -112,10 +117,9 @@ class TransactionCoordinator:
         self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> None:
         """Add ``partitions``, all or none; begins the transaction if needed."""
-        topics: dict[str, list[int]] = defaultdict(list)
-        for tp in partitions:
-            topics[tp.topic].append(tp.partition)
-        named = tuple(AddPartitionsToTxnTopic(name, tuple(numbers)) for name, numbers in topics.items())
+        partitions = list(partitions)
+        topics = by_topic((tp, tp.partition) for tp in partitions)
+        named = tuple(AddPartitionsToTxnTopic(*row) for row in topics.items())
         request = AddPartitionsToTxnRequest((), self.transactional_id, *producer, named)
 
         def ask(connection: Connection) -> None:
@@ -125,8 +129,7 @@ class TransactionCoordinator:
                 for topic in answer.results_by_topic_v3_and_below
                 for part in topic.results_by_partition
             }
-            asked = [TopicPartition(topic.name, number) for topic in named for number in topic.partitions]
-            self._check_each(codes, asked, "AddPartitionsToTxn", connection.peer)
+            self._check_each(codes, partitions, "AddPartitionsToTxn", connection.peer)
 
         self._at_coordinator("adding partitions to the transaction", ask, deadline)
 
@@ -150,11 +153,7 @@ class TransactionCoordinator:
                 connection = coordinator(self._cluster, CoordinatorType.GROUP, committer.group, deadline)
                 request = _offsets_request(self.transactional_id, producer, committer, left)
                 answer = connection.request(request, deadline=deadline)
-                codes = {
-                    TopicPartition(topic.name, part.partition_index): part.error_code
-                    for topic in answer.topics
-                    for part in topic.partitions
-                }
+                codes = error_codes(answer.topics)
                 asked = list(left)
                 for tp in asked:
                     if codes.get(tp) == ErrorCode.NONE:
@@ -246,12 +245,10 @@ def end_transaction(
 def _offsets_request(
     transactional_id: str, producer: ProducerEpoch, committer: GroupMetadata, offsets: Offsets
 ) -> TxnOffsetCommitRequest:
-    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = defaultdict(list)
-    for tp, given in offsets.items():
-        one = committable(given)
-        topics[tp.topic].append(
-            TxnOffsetCommitRequestPartition(tp.partition, one.offset, one.leader_epoch, one.metadata)
-        )
+    topics = by_topic(
+        (tp, TxnOffsetCommitRequestPartition(tp.partition, one.offset, one.leader_epoch, one.metadata))
+        for tp, one in ((tp, committable(given)) for tp, given in offsets.items())
+    )
     return TxnOffsetCommitRequest(
         transactional_id,
         committer.group,
@@ -259,5 +256,5 @@ def _offsets_request(
         generation_id=committer.member.generation,
         member_id=committer.member.member_id,
         group_instance_id=committer.member.instance_id,
-        topics=tuple(TxnOffsetCommitRequestTopic(name, tuple(parts)) for name, parts in topics.items()),
+        topics=tuple(TxnOffsetCommitRequestTopic(*row) for row in topics.items()),
     )

@@ -1,7 +1,5 @@
-"""Walks a fetch answer batch by batch and yields the blocks of records that a reader may see.
-
-Decides everything that is per batch: where the answer ends, checksums, decompression, control batches,
-aborted transactions, offset range. The engines do the work per record.
+"""Walks a fetch answer batch by batch and yields the blocks of records that a reader may see: everything that
+is per batch (end, checksum, decompression, transactions, offset range). The engines do the work per record.
 """
 
 from __future__ import annotations

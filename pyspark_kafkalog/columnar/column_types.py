@@ -1,10 +1,8 @@
 """Blocks, columns and statuses that walkers and engines exchange.
 
-A walker (`batch_walk`, `message_walk`, `entry_walk`) finds the readable entries of an `Answer` and yields
-`Block`s; an `Engine` turns blocks into columns. There are two engines, compiled (`numba_engine`) and plain
-Python (`python_engine`). Both stop at the same record with the same fault: the plain one is the oracle. Full
-columns may stop anywhere, and the next ones continue from the `Cursor`, so large batches and records need no
-special care.
+A walker finds the readable entries of an `Answer` and yields `Block`s; an `Engine`, compiled or plain Python,
+turns them into columns. Both stop at the same record with the same fault: the plain one is the oracle. Full
+columns may stop anywhere; the next ones continue from the `Cursor`, however large batches and records are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Encodes rows of Arrow columns as v2 records and maps keys to partitions, compiled by numba.
 
-A cell is given by its start in the column's data and its length, -1 for null. The caller takes these from
-Arrow and makes the output large enough. Positions are addresses, as in `record_kernels`. Source of the
-layout: `formats.record`; of the hash: `producer.partitioner.murmur2`.
+A cell is its start in the column's data and its length, -1 for null; the caller makes room for the output.
+Source of the layout: `formats.record`; of the hash: `producer.routing.murmur2`.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False

@@ -1,8 +1,7 @@
 """Walks Kafka 0.7 entries in a fetch answer, plain ones and those inside compressed ones.
 
-An offset is an entry's byte position in its log. Messages of a compressed entry share its offset and are
-counted by `innerIndex`; sets may be nested. The engine verifies entries while it makes columns. This module
-opens compressed ones, and asks `formats.v07` for the error of bad ones.
+An offset is an entry's byte position in its log. Messages of a compressed entry share it and are counted by
+`innerIndex`. The engine verifies entries; this module opens compressed ones. `formats.v07` names errors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Loads compiled kernels from numba's disk cache, or compiles them; never fails.
 
-Compiling takes seconds, loading a tenth of one. numba looks for a writable directory: ``NUMBA_CACHE_DIR``,
-the package's ``__pycache__``, the user's cache directory. The fallback is a private directory under the
-temporary one, then this process's memory. An unreadable cache is removed and rebuilt. numba renames complete
-files into place, so processes may compile at the same time.
+Compiling takes seconds, loading a tenth of one. numba looks for a writable directory itself; the fallback is
+a private one among temporary files, then this process's memory. An unreadable cache is rebuilt. numba renames
+complete files into place, so processes may compile at the same time.
 """
 
 from __future__ import annotations

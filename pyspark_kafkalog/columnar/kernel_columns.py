@@ -1,8 +1,7 @@
 """Shared by the kernels that turn blocks into columns: array fields, the loop, and writing a row.
 
-A kernel takes three arrays of numbers, whose fields are named here: the *table* with a row per block, the
-*layout* of the arena, and the *state* kept between calls over the same arena. Kernels call this module ``k``
-and bring the code that reads a record. Positions are addresses (`intrinsics` says why).
+A kernel takes three arrays of numbers: the *table* with a row per block, the *layout* of the arena, and the
+*state* kept between calls. Kernels call this module ``k`` and bring the code that reads a record.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False

@@ -1,17 +1,15 @@
 """The compiled engine's inner loops for messages before 0.11, compiled by numba.
 
-`walk_messages` verifies consecutive v0 and v1 messages: lengths, CRC-32, rising offsets. `fill_messages`
-copies walked messages into an arena's columns, as `record_kernels` does for v2. Two passes, the second in a
-warm cache, let a set be opened or an answer's end be known before columns are begun. `fill_entries` verifies
-and copies 0.7's entries in one pass. All check every length before they read or write.
+`walk_messages` verifies v0 and v1 messages, `fill_messages` copies walked ones into an arena's columns: two
+passes, the second in a warm cache, let a set be opened or an answer's end be known before columns are begun.
+`fill_entries` does both for 0.7. All check every length before they read or write.
 
 ::
 
     offset:8 length:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
     length:4 magic:1 [attributes:1] crc:4 payload                                           (0.7)
 
-Positions are addresses (`intrinsics` says why). mypy cannot follow compiled functions: parameters are 64-bit
-numbers, except for the arrays of the public kernels. ``k`` names the fields of those arrays.
+Positions and types are as in `record_kernels`.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False

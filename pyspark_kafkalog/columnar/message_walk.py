@@ -1,7 +1,6 @@
 """Walks v0 and v1 messages in a fetch answer: runs of plain ones, and compressed sets.
 
-`batch_walk` calls `step`. `walk_messages` is the walk over plain messages in Python: fallback without numba,
-oracle of the compiled one. `formats.legacy` produces the errors.
+`walk_messages` is the walk in Python, the oracle of the compiled one. `formats.legacy` produces the errors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The fast engine: compiled kernels fill columns in one Arrow buffer, the *arena*.
+"""The fast engine: compiled kernels fill columns in one Arrow buffer, the *arena*; arrays are slices of it.
 
-One buffer holds all columns of a record batch, each region on a 64-byte boundary; the arrays are slices of
-it. Each region for bytes has room for all bytes read, since their split into keys and values is known only
-afterwards; unwritten parts cost address space, not memory.
+Each region is on a 64-byte boundary, and each for bytes has room for all bytes read, since their split into
+keys and values is known only afterwards; unwritten parts cost address space, not memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The engine in plain Python: the fallback without numba, and the oracle of the kernels.
 
-A check costs as much as the work in Python, so `_scan` does only the necessary ones: if lengths are not
-negative and the fields end exactly with the record, all were inside it. At the first bad record it stops, and
-`_RecordColumns._why_not_more` examines that one in the kernel's order to name the fault.
+A check costs as much as the work, so `_scan` does only the necessary ones: if lengths are not negative and
+the fields end with the record, all were inside it. `_RecordColumns._why_not_more` names a bad one's fault.
 """
 
 from __future__ import annotations

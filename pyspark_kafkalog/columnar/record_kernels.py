@@ -1,12 +1,11 @@
 """The compiled engine's inner loops for v2 batches (since 0.11), compiled by numba.
 
-`walk_batches` verifies header, offsets and CRC-32C of each batch. `fill_columns` parses records and copies
-them into the columns of one Arrow buffer, the *arena* (`numba_engine`). Even after a good checksum it checks
-every number and length against record, block and arena before it reads or writes.
+`walk_batches` verifies batches. `fill_columns` copies records into the columns of one Arrow buffer, the
+*arena*, and even after a good checksum checks every number and length before it reads or writes.
 
 Positions are addresses (`intrinsics` says why). Importing this needs numba; use `kernel_cache`. mypy cannot
-follow compiled functions: parameters are 64-bit numbers, except for the arrays of the public kernels. ``k``
-names the fields of those arrays.
+follow compiled functions: parameters are 64-bit numbers, except for the arrays of the public kernels, whose
+fields ``k`` names.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False

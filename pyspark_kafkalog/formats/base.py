@@ -2,8 +2,7 @@
 integers, and Kafka's two checksums, each from the fastest installed library.
 
 v2 batches use CRC-32C (Castagnoli), older messages CRC-32 (as in zip). The ``crc32c`` package uses the
-processor's instruction; its wheels cover Linux on x86_64, aarch64 and riscv64, macOS and Windows. Elsewhere
-``crcmod`` is used, about fifty times slower; tests compare with it.
+processor's instruction; where it has no wheel, ``crcmod`` is used, about fifty times slower.
 """
 
 from __future__ import annotations
@@ -150,11 +149,6 @@ def _encode(value: int) -> bytes:
 class _Checksum(Protocol):
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
         """The unsigned checksum of ``data``; ``value`` is the checksum of preceding bytes."""
-        ...
-
-
-CRC32C_IMPLEMENTATION: str  # ``crc32c`` or ``crcmod``: the package behind `crc32c`
-CRC32_IMPLEMENTATION: str  # ``isal`` or ``zlib``: the library behind `crc32`
 
 
 def _portable_crc32c() -> _Checksum:
@@ -175,22 +169,13 @@ def _hardware_crc32c() -> _Checksum:
     return cast(_Checksum, module.crc32c)
 
 
-crc32c: _Checksum  # CRC-32C. Without a wrapper, because it is called for every batch.
 try:
-    crc32c = _hardware_crc32c()
-    CRC32C_IMPLEMENTATION = "crc32c"
+    crc32c = _hardware_crc32c()  # without a wrapper, because it is called for every batch
 except ImportError:
     crc32c = _portable_crc32c()
-    CRC32C_IMPLEMENTATION = "crcmod"
 
-crc32: _Checksum
 try:
-    from isal.isal_zlib import crc32 as _isal_crc32
-
-    crc32 = _isal_crc32
-    CRC32_IMPLEMENTATION = "isal"
+    from isal.isal_zlib import crc32 as _crc32
 except ImportError:
-    from zlib import crc32 as _zlib_crc32
-
-    crc32 = _zlib_crc32
-    CRC32_IMPLEMENTATION = "zlib"
+    from zlib import crc32 as _crc32
+crc32: _Checksum = _crc32

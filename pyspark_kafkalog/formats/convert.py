@@ -39,14 +39,12 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages, wrap_set
-from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
+from pyspark_kafkalog.formats.message_set import LOWEST, codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType
 
 PIECE_BYTES = 1 << 20  # size of a piece of uncompressed messages, unless one message is larger
-_FIRST_OFFSET = -(1 << 63)
-_NO_LEADER_EPOCH = -1
 _MOST_OVERHEAD = 34  # largest per-message overhead besides key and value: a v1 entry's
 
 
@@ -143,7 +141,7 @@ def for_topic(
     """
     view = memoryview(buf)
     loose = _Block(magic, Codec.NONE)  # messages sent uncompressed
-    for frame in frames(view, start_offset=_FIRST_OFFSET):
+    for frame in frames(view, start_offset=LOWEST):
         pos, codec = frame.position, codec_at(view, frame.position)
         is_batch = magic_at(view, pos) == MAGIC
         if loose.count and (is_batch or codec is not Codec.NONE):
@@ -151,7 +149,7 @@ def for_topic(
             loose = _Block(magic, Codec.NONE)
         if is_batch and magic == MAGIC:
             moved = bytearray(view[pos : frame.end])
-            assign(moved, 0, base_offset=base_offset, leader_epoch=_NO_LEADER_EPOCH)
+            assign(moved, 0, base_offset=base_offset, leader_epoch=-1)
             base_offset += frame.next_offset - frame.first_offset
             yield Piece(bytes(moved), base_offset, 0, 0)
             continue

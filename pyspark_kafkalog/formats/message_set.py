@@ -41,7 +41,7 @@ NO_WATERMARK = (1 << 63) - 1  # above every offset, for responses without a high
 _LENGTH_POSITION = 8
 _MAGIC_POSITION = 16
 _MIN_LENGTH = 14  # of the smallest entry of any format: a v0 message without key and value
-_LOWEST = -(1 << 63)
+LOWEST = -(1 << 63)
 _ENTRY = struct.Struct(">qi4xb6xi")  # offset, length, magic, and a v2 batch's last offset delta
 _SHORTEST = struct.Struct(">qi")
 _LEGACY = LegacyFormat()
@@ -168,7 +168,7 @@ def coded_records(
 ) -> Iterator[tuple[Codec, Iterator[Record]]]:
     """`records` by frame with its codec. ``expected`` is for the first; ``aborted`` are left out."""
     view = memoryview(buf)
-    for frame in frames(view, start_offset=_LOWEST):
+    for frame in frames(view, start_offset=LOWEST):
         first, last = frame.first_offset, frame.last_offset
         if not expected.has(first, last):
             raise expected.refuse(first, last)

@@ -7,11 +7,9 @@
     header_count:varint (name_length:varint name value_length:varint value)*
 
 ``length`` counts the bytes after it. A length of -1 means null, never for a header's name; attributes are 0.
-Deltas are relative to the batch's base timestamp and base offset.
-Source: Kafka protocol guide, "Record".
+Deltas are relative to the batch's base timestamp and offset. Source: Kafka protocol guide, "Record".
 
-The reader's loop is not split into functions: a call per field would cost more than the field. One- and
-two-byte numbers are decoded in place, longer ones by `base`.
+Loops are not split into functions: a call per field would cost more than the field.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class OutcomeHandler:
             self._accumulator.split(batch, now)
         else:
             if code in _MOVED:
-                self._directory.mark_stale()
+                self._directory.stale = True
             self.failed(batch, self._error(batch, result, peer), now)
 
     def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
@@ -114,10 +114,6 @@ class OutcomeHandler:
         if batch.sent:
             text += "; they may have been stored anyway"
         self._accumulator.settle(batch, error=RequestTimedOut(text))
-
-    def unreachable(self, error: KafkaError) -> None:
-        """A broker cannot be reached at the moment; batches that expire give this reason."""
-        self._accumulator.trouble = error
 
     def no_identity(self, error: KafkaError) -> None:
         """No producer id is available, so nothing can be sent."""

@@ -36,7 +36,7 @@ class ProducerMetadata:
         self._names: set[str] = set()
         self._view = ClusterMetadata(None, -1, {}, {})
         self._learned_at = clock.monotonic()
-        self._stale = False
+        self.stale = False  # whether the metadata proved wrong, and is due
         self._closed = False
 
     def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
@@ -67,13 +67,9 @@ class ProducerMetadata:
     def address(self, node_id: int) -> Address | None:
         return self._view.brokers.get(node_id)
 
-    def mark_stale(self) -> None:
-        """Make `due` true: the metadata proved wrong."""
-        self._stale = True
-
     def due(self, now: float) -> bool:
         age = now - self._learned_at
-        return bool(self._names) and (self._stale or age >= self._config.metadata_max_age_ms / 1000)
+        return bool(self._names) and (self.stale or age >= self._config.metadata_max_age_ms / 1000)
 
     def refresh(self) -> None:
         """Refresh every topic in use within ``request.timeout.ms``. Raises `ConnectionLost`."""
@@ -121,11 +117,11 @@ class ProducerMetadata:
 
     def _learn(self, names: list[str], deadline: Deadline) -> ClusterMetadata:
         """Look up ``names`` and publish the result. Caller holds the lock."""
-        self._stale = False
+        self.stale = False
         try:
             view = self._cluster.metadata(names, refresh=True, allow_auto_creation=True, deadline=deadline)
         except KafkaError:
-            self._stale = True
+            self.stale = True
             raise
         self._names.update(name for name, topic in view.topics.items() if topic.partitions)
         self._learned_at = self._clock.monotonic()

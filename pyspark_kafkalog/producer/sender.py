@@ -208,7 +208,7 @@ class Sender:
         for queue in queues:
             node_id = self._directory.leader(queue.tp)
             if node_id is None:
-                self._directory.mark_stale()
+                self._directory.stale = True
                 soonest = min(soonest, now + self._policy.backoff(1))
             else:
                 by_node[node_id].append(queue)
@@ -236,7 +236,7 @@ class Sender:
 
         def added(_: object, error: KafkaError | None) -> None:
             if error is not None:
-                self._outcome.unreachable(error)
+                self._accumulator.trouble = error
                 self._adding_not_before = self._clock.monotonic() + self._policy.backoff(1)
 
         if now >= self._adding_not_before:
@@ -308,19 +308,12 @@ class Sender:
         self._watch(link)
 
     def _request(self, batches: Sequence[ProducerBatch]) -> ProduceRequest:
+        config = self._config
         topics: dict[str, list[PartitionProduceData]] = defaultdict(list)
         for batch in batches:
-            topics[batch.tp.topic].append(
-                PartitionProduceData(index=batch.tp.partition, records=batch.encoded)
-            )
-        return ProduceRequest(
-            transactional_id=self._config.transactional_id,
-            acks=self._config.required_acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=tuple(
-                TopicProduceData(name=name, partition_data=tuple(data)) for name, data in topics.items()
-            ),
-        )
+            topics[batch.tp.topic].append(PartitionProduceData(batch.tp.partition, batch.encoded))
+        data = tuple(TopicProduceData(name, tuple(each)) for name, each in topics.items())
+        return ProduceRequest(config.transactional_id, config.required_acks, config.request_timeout_ms, data)
 
     def _watch(self, link: BrokerLink) -> None:
         """Update the poller's interest in this connection; settle batches that need no response."""
@@ -403,8 +396,8 @@ class Sender:
         link.failures += 1
         link.not_before = now + self._policy.backoff(link.failures)
         logger.info("producer: broker %d: %s; retrying %d batches", link.node_id, error, len(batches))
-        self._directory.mark_stale()
-        self._outcome.unreachable(error)
+        self._directory.stale = True
+        self._accumulator.trouble = error
         for batch in batches:
             self._outcome.failed(batch, error, now)
 

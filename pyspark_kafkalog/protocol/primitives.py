@@ -1,9 +1,8 @@
 """The protocol's simple types: classic and flexible writers, and helpers of generated readers.
 
-A writer appends to an `Output`. Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones
-are an unsigned varint of length + 1, 0 for null. Cut input raises `InvalidRequest`, ``struct.error`` or
-``IndexError``; `codec` converts all of them, and ``UnicodeDecodeError``, to `InvalidRequest` with the
-message's name. Source: Kafka protocol guide, "Protocol Primitive Types".
+Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones are an unsigned varint of length +
+1, or 0 for null. Cut input raises `InvalidRequest`, ``struct.error``, ``IndexError`` or ``UnicodeDecodeError``,
+which `codec` converts to `InvalidRequest` with the message's name. Source: protocol guide, "Primitive Types".
 """
 
 from __future__ import annotations

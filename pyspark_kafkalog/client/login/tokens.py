@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.security_config import TlsConfig
@@ -170,10 +170,7 @@ class FileSource:
 
     url: str
     option: str
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return ()
+    secrets: ClassVar[tuple[str, ...]] = ()
 
     def fetch(self, seconds: float) -> Token:
         del seconds
@@ -191,10 +188,7 @@ class FunctionSource:
 
     name: str
     option: str
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return ()
+    secrets: ClassVar[tuple[str, ...]] = ()
 
     def fetch(self, seconds: float) -> Token:
         """Call the function, without a time limit."""
@@ -270,6 +264,7 @@ class IamSource:
     role: str | None
     session: str | None
     option: str
+    secrets: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def of(cls, host: str, options: Mapping[str, str], option: str) -> IamSource:
@@ -291,10 +286,6 @@ class IamSource:
             options.get("awsRoleSessionName"),
             option,
         )
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        return ()
 
     def fetch(self, seconds: float) -> Token:
         """Sign a token locally; for a role, ask AWS within boto3's time limits."""
