@@ -187,14 +187,9 @@ class Detour(Generic[T]):
 
     def _fetched(self, offset: int, end: int, size: int | None = None) -> Fetched:
         config = self.config if size is None else replace(self.config, max_partition_fetch_bytes=size)
+        last, limit = max(end, offset + 1), self.poll_timeout_ms
         fetcher = PartitionFetcher(
-            self.cluster,
-            self.tp,
-            offset,
-            max(end, offset + 1),
-            config=config,
-            poll_timeout_ms=self.poll_timeout_ms,
-            for_corrupt=True,
+            self.cluster, self.tp, offset, last, config=config, poll_timeout_ms=limit, for_corrupt=True
         )
         try:
             return next(fetcher)

@@ -420,12 +420,7 @@ def _commit_request(
     group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Committer
 ) -> OffsetCommitRequest:
     topics = by_topic(
-        (
-            tp,
-            OffsetCommitRequestPartition(
-                tp.partition, one.offset, one.leader_epoch, committed_metadata=one.metadata
-            ),
-        )
+        (tp, OffsetCommitRequestPartition(tp.partition, one.offset, one.leader_epoch, -1, one.metadata))
         for tp, one in offsets.items()
     )
     return OffsetCommitRequest(

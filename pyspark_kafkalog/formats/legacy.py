@@ -450,15 +450,10 @@ class LegacyFormat:
             following = next(found, None)
             # A producer's wrapper has offset 0, its messages higher ones.
             end = message.offset + 1 if following is not None else max(message.offset + 1, frame.next_offset)
-            key, value = message.key, message.value
-            yield quick_record(
-                message.offset,
-                end,
-                message.timestamp,
-                message.timestamp_type,
-                None if key is None else bytes(key),
-                None if value is None else bytes(value),
-            )
+            key = None if message.key is None else bytes(message.key)
+            value = None if message.value is None else bytes(message.value)
+            kind = message.timestamp_type
+            yield quick_record(message.offset, end, message.timestamp, kind, key, value)
             message = following
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.config.producer_config import MAGICS, ProducerConfig
@@ -47,6 +47,10 @@ _LAST_OLD_FETCH = 3
 """A version of Fetch. Kafka 4 supports neither it nor Produce 0-2, but must advertise the latter, or
 librdkafka would not compress (KAFKA-18659)."""
 
+Values: TypeAlias = "Sequence[bytes | None]"
+Times: TypeAlias = Sequence[int]
+HeaderLists: TypeAlias = Sequence[Sequence[Header]]
+Numbering: TypeAlias = tuple[int, int, int]  # producer id, epoch and base sequence, or `NOBODY`
 NOBODY = (-1, -1, -1)  # producer id, epoch and base sequence if there is no producer id
 
 
@@ -89,10 +93,10 @@ def as_bytes(what: str, value: Any) -> bytes | None:
 
 
 def encode_block(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    times: Sequence[int],
-    headers: Sequence[Sequence[Header]] | None,
+    values: Values,
+    keys: Values | None,
+    times: Times,
+    headers: HeaderLists | None,
 ) -> bytes:
     """The records' uncompressed bytes; the first time is the base. None: no record has a key or headers."""
     if headers is None and _fits_table(values, keys, times):
@@ -110,9 +114,7 @@ def encode_block(
     )
 
 
-def _fits_table(
-    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, times: Sequence[int]
-) -> bool:
+def _fits_table(values: Values, keys: Values | None, times: Times) -> bool:
     """Whether the table, extended if needed, has every length and delta, and no value is null."""
     if None in values or min(times) < times[0]:
         return False
@@ -134,7 +136,7 @@ def _grow_table(size: int) -> None:
         _VARINTS.extend(more)
 
 
-def _without_keys(values: Sequence[bytes | None], times: Sequence[int]) -> bytes:
+def _without_keys(values: Values, times: Times) -> bytes:
     varints, keyless, base = _VARINTS, _KEYLESS, times[0]
     pieces: list[bytes | None] = []
     last = None
@@ -150,7 +152,7 @@ def _without_keys(values: Sequence[bytes | None], times: Sequence[int]) -> bytes
     return b"".join(pieces)  # type: ignore[arg-type]
 
 
-def _with_keys(values: Sequence[bytes | None], keys: Sequence[bytes | None], times: Sequence[int]) -> bytes:
+def _with_keys(values: Values, keys: Values, times: Times) -> bytes:
     varints, base = _VARINTS, times[0]
     pieces: list[bytes | None] = []
     last = None
@@ -183,11 +185,11 @@ class Encoding(Protocol):
 
     def encode(
         self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        times: Sequence[int],
-        headers: Sequence[Sequence[Header]] | None,
-        producer: tuple[int, int, int],
+        values: Values,
+        keys: Values | None,
+        times: Times,
+        headers: HeaderLists | None,
+        producer: Numbering,
     ) -> bytes:
         """Encode one or more records. ``producer`` is id, epoch and base sequence, or `NOBODY`."""
 
@@ -213,15 +215,15 @@ class RecordBatches:
 
     def encode(
         self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        times: Sequence[int],
-        headers: Sequence[Sequence[Header]] | None,
-        producer: tuple[int, int, int],
+        values: Values,
+        keys: Values | None,
+        times: Times,
+        headers: HeaderLists | None,
+        producer: Numbering,
     ) -> bytes:
         return self.sealed([encode_block(values, keys, times, headers)], times, producer)
 
-    def sealed(self, blocks: Sequence[Buffer], times: Sequence[int], producer: tuple[int, int, int]) -> bytes:
+    def sealed(self, blocks: Sequence[Buffer], times: Times, producer: Numbering) -> bytes:
         """The batch around ``blocks`` of encoded records with these times."""
         if self._codec is not Codec.NONE:
             blocks = [compress(self._codec, b"".join(blocks), self._level)]
@@ -256,11 +258,11 @@ class MessageSets:
 
     def encode(
         self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        times: Sequence[int],
-        headers: Sequence[Sequence[Header]] | None,  # noqa: ARG002  (refused in send)
-        producer: tuple[int, int, int],  # noqa: ARG002
+        values: Values,
+        keys: Values | None,
+        times: Times,
+        headers: HeaderLists | None,  # noqa: ARG002  (refused in send)
+        producer: Numbering,  # noqa: ARG002
     ) -> bytes:
         rows = zip(values, keys if keys is not None else [None] * len(values), times, strict=True)
         records = [NewRecord(value, key, time) for value, key, time in rows]

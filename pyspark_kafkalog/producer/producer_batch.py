@@ -14,7 +14,14 @@ from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.base import Buffer
 from pyspark_kafkalog.formats.record import read_fields
 from pyspark_kafkalog.producer.columns import ArrowRows
-from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, Encoding, RecordBatches
+from pyspark_kafkalog.producer.encoder import (
+    BATCH_HEADER_BYTES,
+    Encoding,
+    HeaderLists,
+    RecordBatches,
+    Times,
+    Values,
+)
 from pyspark_kafkalog.types import Header, TopicPartition
 
 Callbacks = list[tuple[int, Callable[..., object]]]  # record index and callback
@@ -80,12 +87,7 @@ class ProducerBatch:
         return index
 
     def extend(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        times: Sequence[int],
-        headers: Sequence[Sequence[Header]] | None,
-        size: int,
+        self, values: Values, keys: Values | None, times: Times, headers: HeaderLists | None, size: int
     ) -> int:
         self._as_lists()
         index = self.count

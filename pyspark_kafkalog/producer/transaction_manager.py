@@ -65,8 +65,8 @@ Flush = Callable[[Deadline], None]
 _SEND = "send()"
 
 
-class ProducerTransactionState(Enum):
-    """States of a transactional producer; the values are shown to users."""
+class ProducerPhase(Enum):
+    """State of a transactional producer; the values are shown to users."""
 
     UNINITIALIZED = "init_transactions() has not been called"
     INITIALIZING = "init_transactions() has not returned"
@@ -96,20 +96,20 @@ class Consequence(Enum):
 
 
 _BEFORE = {
-    ProducerTransactionState.INITIALIZING: {ProducerTransactionState.UNINITIALIZED},
-    ProducerTransactionState.OPEN: {ProducerTransactionState.READY},
-    ProducerTransactionState.PREPARING: {ProducerTransactionState.OPEN, ProducerTransactionState.PREPARING},
-    ProducerTransactionState.COMMITTING: {
-        ProducerTransactionState.OPEN,
-        ProducerTransactionState.PREPARED,
-        ProducerTransactionState.COMMITTING,
+    ProducerPhase.INITIALIZING: {ProducerPhase.UNINITIALIZED},
+    ProducerPhase.OPEN: {ProducerPhase.READY},
+    ProducerPhase.PREPARING: {ProducerPhase.OPEN, ProducerPhase.PREPARING},
+    ProducerPhase.COMMITTING: {
+        ProducerPhase.OPEN,
+        ProducerPhase.PREPARED,
+        ProducerPhase.COMMITTING,
     },
-    ProducerTransactionState.ABORTING: {
-        ProducerTransactionState.OPEN,
-        ProducerTransactionState.PREPARING,
-        ProducerTransactionState.PREPARED,
-        ProducerTransactionState.FAILED,
-        ProducerTransactionState.ABORTING,
+    ProducerPhase.ABORTING: {
+        ProducerPhase.OPEN,
+        ProducerPhase.PREPARING,
+        ProducerPhase.PREPARED,
+        ProducerPhase.FAILED,
+        ProducerPhase.ABORTING,
     },
 }
 """States from which a call may enter a state."""
@@ -156,7 +156,7 @@ class TransactionState:
     """*Guarded by its manager's lock.* Each method is an event from the user or a broker."""
 
     def __init__(self) -> None:
-        self.state = ProducerTransactionState.UNINITIALIZED
+        self.state = ProducerPhase.UNINITIALIZED
         self.cause: KafkaError | None = None  # why the state is FAILED or FATAL
         self.partitions: frozenset[TopicPartition] = frozenset()
         """Partitions in the open transaction; replaced as a whole."""
@@ -168,15 +168,15 @@ class TransactionState:
         """Whether the coordinator has nothing to end."""
         return not (self.partitions or self.groups)
 
-    def call(self, doing: str, to: ProducerTransactionState) -> None:
-        self._check_sound(doing, aborting=to is ProducerTransactionState.ABORTING)
+    def call(self, doing: str, to: ProducerPhase) -> None:
+        self._check_sound(doing, aborting=to is ProducerPhase.ABORTING)
         if self.state not in _BEFORE[to]:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
         self.state = to
 
     def check_open(self, doing: str) -> None:
         self._check_sound(doing)
-        if self.state is not ProducerTransactionState.OPEN:
+        if self.state is not ProducerPhase.OPEN:
             raise InvalidTxnState(f"{doing} is not possible: {self.state.value}")
 
     def refusal(self, doing: str) -> KafkaError | None:
@@ -187,19 +187,19 @@ class TransactionState:
         return None
 
     def initialized(self) -> None:
-        self.state = ProducerTransactionState.READY
+        self.state = ProducerPhase.READY
 
     def prepared(self) -> None:
         """Everything is stored. Raises if something failed meanwhile."""
         self._check_sound("prepare_transaction()")
-        self.state = ProducerTransactionState.PREPARED
+        self.state = ProducerPhase.PREPARED
 
     def adds(self) -> bool:
         """Whether partitions may be added: while records may still be sent."""
         return self.state in (
-            ProducerTransactionState.OPEN,
-            ProducerTransactionState.COMMITTING,
-            ProducerTransactionState.PREPARING,
+            ProducerPhase.OPEN,
+            ProducerPhase.COMMITTING,
+            ProducerPhase.PREPARING,
         )
 
     def ended(self) -> None:
@@ -207,33 +207,33 @@ class TransactionState:
         self.partitions, self.groups = frozenset(), frozenset()
 
     def done(self) -> None:
-        self.state, self.cause, self.renewing = ProducerTransactionState.READY, None, False
+        self.state, self.cause, self.renewing = ProducerPhase.READY, None, False
 
     def failed(self, step: FailedCall, error: KafkaError, *, numbered: bool = False) -> Consequence:
         """A final failure. ``numbered``: of a batch whose sequence numbers are used up."""
         found = consequence(step, error)
-        if self.state is ProducerTransactionState.FATAL:
+        if self.state is ProducerPhase.FATAL:
             return Consequence.CLOSE
         if found is Consequence.CLOSE:
-            self.state, self.cause = ProducerTransactionState.FATAL, error
+            self.state, self.cause = ProducerPhase.FATAL, error
             return found
         self.renewing |= numbered or error.code in _FORGOTTEN
         if error.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             self.ended()  # the coordinator has nothing to end
         if found is Consequence.AGAIN:
-            if self.state is ProducerTransactionState.INITIALIZING:
-                self.state = ProducerTransactionState.UNINITIALIZED
-        elif self.state is not ProducerTransactionState.ABORTING:
-            self.state = ProducerTransactionState.FAILED
+            if self.state is ProducerPhase.INITIALIZING:
+                self.state = ProducerPhase.UNINITIALIZED
+        elif self.state is not ProducerPhase.ABORTING:
+            self.state = ProducerPhase.FAILED
             self.cause = self.cause or error
         return found
 
     def _check_sound(self, doing: str, *, aborting: bool = False) -> None:
         cause = self.cause
-        if self.state is ProducerTransactionState.FATAL and cause is not None:
+        if self.state is ProducerPhase.FATAL and cause is not None:
             text = f"{doing}: the producer has failed and must be closed: {cause}"
             raise error_for(cause.code, text) from cause
-        if self.state is ProducerTransactionState.FAILED and not aborting:
+        if self.state is ProducerPhase.FAILED and not aborting:
             raise TransactionAbortable(
                 f"{doing} is not possible: {self.state.value} and can only be aborted: {cause}"
             ) from cause
@@ -273,12 +273,12 @@ class TransactionManager:
             cause = self._state.cause
             if cause is None:
                 return None
-            fatal = self._state.state is ProducerTransactionState.FATAL
+            fatal = self._state.state is ProducerPhase.FATAL
             return Consequence.CLOSE if fatal else Consequence.ABORT, cause
 
     def init(self, timeout: float | None) -> None:
         deadline = self._deadline(timeout)
-        self._call("init_transactions()", ProducerTransactionState.INITIALIZING)
+        self._call("init_transactions()", ProducerPhase.INITIALIZING)
         with self._requesting("init_transactions()", FailedCall.INIT, deadline):
             self._take_over(None, deadline)
         with self._guard:
@@ -286,20 +286,20 @@ class TransactionManager:
         self._update_accumulator()
 
     def begin(self) -> None:
-        self._call("begin_transaction()", ProducerTransactionState.OPEN)
+        self._call("begin_transaction()", ProducerPhase.OPEN)
 
     def commit(self, timeout: float | None) -> None:
         deadline = self._deadline(timeout)
-        self._call("commit_transaction()", ProducerTransactionState.COMMITTING)
+        self._call("commit_transaction()", ProducerPhase.COMMITTING)
         self._settle_all("commit_transaction()", deadline)
         with self._guard:
             # Raises if something failed meanwhile.
-            self._state.call("commit_transaction()", ProducerTransactionState.COMMITTING)
+            self._state.call("commit_transaction()", ProducerPhase.COMMITTING)
         self._end("commit_transaction()", commit=True, deadline=deadline)
 
     def abort(self, timeout: float | None) -> None:
         deadline = self._deadline(timeout)
-        self._call("abort_transaction()", ProducerTransactionState.ABORTING)
+        self._call("abort_transaction()", ProducerPhase.ABORTING)
         why = TransactionAborted(f"transactional id {self._id!r}: the transaction was aborted")
         self._accumulator.discard(why, numbered=False)
         self._settle_all("abort_transaction()", deadline)
@@ -307,7 +307,7 @@ class TransactionManager:
 
     def prepare(self, timeout: float | None) -> PreparedTransaction:
         deadline = self._deadline(timeout)
-        self._call("prepare_transaction()", ProducerTransactionState.PREPARING)
+        self._call("prepare_transaction()", ProducerPhase.PREPARING)
         self._settle_all("prepare_transaction()", deadline)
         with self._guard:
             self._state.prepared()
@@ -352,10 +352,10 @@ class TransactionManager:
         with self._guard:
             state = self._state.state
         if state in (
-            ProducerTransactionState.OPEN,
-            ProducerTransactionState.PREPARING,
-            ProducerTransactionState.FAILED,
-            ProducerTransactionState.ABORTING,
+            ProducerPhase.OPEN,
+            ProducerPhase.PREPARING,
+            ProducerPhase.FAILED,
+            ProducerPhase.ABORTING,
         ):
             logger.info("transactional id %r: closing aborts the open transaction", self._id)
             try:
@@ -370,7 +370,7 @@ class TransactionManager:
             self._cluster.close()
             self._requests.release()
 
-    def _call(self, doing: str, to: ProducerTransactionState) -> None:
+    def _call(self, doing: str, to: ProducerPhase) -> None:
         with self._guard:
             self._state.call(doing, to)
         self._update_accumulator()

@@ -1,8 +1,9 @@
 """The protocol's simple types: classic and flexible writers, and helpers of generated readers.
 
 Classic lengths are int16 or int32, -1 for null; flexible ("compact") ones are an unsigned varint of length +
-1, or 0 for null. Cut input raises `InvalidRequest`, ``struct.error``, ``IndexError`` or ``UnicodeDecodeError``,
-which `codec` converts to `InvalidRequest` with the message's name. Source: protocol guide, "Primitive Types".
+1, or 0 for null. Cut input raises `InvalidRequest`, ``struct.error``, ``IndexError`` or
+``UnicodeDecodeError``; `codec` makes it `InvalidRequest` with the message's name. Source: protocol guide,
+"Protocol Primitive Types".
 """
 
 from __future__ import annotations

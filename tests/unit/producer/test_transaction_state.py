@@ -15,7 +15,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.producer.transaction_manager import (
     Consequence,
     FailedCall,
-    ProducerTransactionState,
+    ProducerPhase,
     TransactionState,
     consequence,
 )
@@ -25,33 +25,33 @@ TP = TopicPartition("t", 0)
 AGAIN, ABORT, CLOSE = Consequence.AGAIN, Consequence.ABORT, Consequence.CLOSE
 
 CALLS = {
-    ProducerTransactionState.INITIALIZING: "init_transactions()",
-    ProducerTransactionState.OPEN: "begin_transaction()",
-    ProducerTransactionState.PREPARING: "prepare_transaction()",
-    ProducerTransactionState.COMMITTING: "commit_transaction()",
-    ProducerTransactionState.ABORTING: "abort_transaction()",
+    ProducerPhase.INITIALIZING: "init_transactions()",
+    ProducerPhase.OPEN: "begin_transaction()",
+    ProducerPhase.PREPARING: "prepare_transaction()",
+    ProducerPhase.COMMITTING: "commit_transaction()",
+    ProducerPhase.ABORTING: "abort_transaction()",
 }
 ALLOWED = {
-    ProducerTransactionState.UNINITIALIZED: {ProducerTransactionState.INITIALIZING},
-    ProducerTransactionState.INITIALIZING: set(),
-    ProducerTransactionState.READY: {ProducerTransactionState.OPEN},
-    ProducerTransactionState.OPEN: {
-        ProducerTransactionState.PREPARING,
-        ProducerTransactionState.COMMITTING,
-        ProducerTransactionState.ABORTING,
+    ProducerPhase.UNINITIALIZED: {ProducerPhase.INITIALIZING},
+    ProducerPhase.INITIALIZING: set(),
+    ProducerPhase.READY: {ProducerPhase.OPEN},
+    ProducerPhase.OPEN: {
+        ProducerPhase.PREPARING,
+        ProducerPhase.COMMITTING,
+        ProducerPhase.ABORTING,
     },
-    ProducerTransactionState.PREPARING: {
-        ProducerTransactionState.PREPARING,
-        ProducerTransactionState.ABORTING,
+    ProducerPhase.PREPARING: {
+        ProducerPhase.PREPARING,
+        ProducerPhase.ABORTING,
     },
-    ProducerTransactionState.PREPARED: {
-        ProducerTransactionState.COMMITTING,
-        ProducerTransactionState.ABORTING,
+    ProducerPhase.PREPARED: {
+        ProducerPhase.COMMITTING,
+        ProducerPhase.ABORTING,
     },
-    ProducerTransactionState.COMMITTING: {ProducerTransactionState.COMMITTING},
-    ProducerTransactionState.ABORTING: {ProducerTransactionState.ABORTING},
-    ProducerTransactionState.FAILED: {ProducerTransactionState.ABORTING},
-    ProducerTransactionState.FATAL: set(),
+    ProducerPhase.COMMITTING: {ProducerPhase.COMMITTING},
+    ProducerPhase.ABORTING: {ProducerPhase.ABORTING},
+    ProducerPhase.FAILED: {ProducerPhase.ABORTING},
+    ProducerPhase.FATAL: set(),
 }
 
 
@@ -59,19 +59,19 @@ def failure(code: ErrorCode) -> KafkaError:
     return error_for(code, code.name)
 
 
-def machine(state: ProducerTransactionState) -> TransactionState:
+def machine(state: ProducerPhase) -> TransactionState:
     """One in this state, with a partition in its transaction."""
     made = TransactionState()
     made.state, made.partitions = state, frozenset({TP})
-    if state in (ProducerTransactionState.FAILED, ProducerTransactionState.FATAL):
+    if state in (ProducerPhase.FAILED, ProducerPhase.FATAL):
         made.cause = failure(ErrorCode.PRODUCER_FENCED)
     return made
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("state", ProducerTransactionState)
+@pytest.mark.parametrize("state", ProducerPhase)
 def test_a_call_is_possible_where_kafkas_producer_allows_it(
-    state: ProducerTransactionState, call: ProducerTransactionState
+    state: ProducerPhase, call: ProducerPhase
 ) -> None:
     it = machine(state)
     if call in ALLOWED[state]:
@@ -79,18 +79,18 @@ def test_a_call_is_possible_where_kafkas_producer_allows_it(
         assert it.state is call
         return
     expected = {
-        ProducerTransactionState.FAILED: TransactionAbortable,
-        ProducerTransactionState.FATAL: ProducerFenced,
+        ProducerPhase.FAILED: TransactionAbortable,
+        ProducerPhase.FATAL: ProducerFenced,
     }.get(state, InvalidTxnState)
     with pytest.raises(expected, match=CALLS[call].replace("(", r"\(").replace(")", r"\)")):
         it.call(CALLS[call], call)
     assert it.state is state
 
 
-@pytest.mark.parametrize("state", ProducerTransactionState)
-def test_records_are_taken_while_a_transaction_is_open_alone(state: ProducerTransactionState) -> None:
+@pytest.mark.parametrize("state", ProducerPhase)
+def test_records_are_taken_while_a_transaction_is_open_alone(state: ProducerPhase) -> None:
     refusal = machine(state).refusal("send()")
-    assert (refusal is None) is (state is ProducerTransactionState.OPEN)
+    assert (refusal is None) is (state is ProducerPhase.OPEN)
     assert refusal is None or str(refusal).startswith("send()")
 
 
@@ -131,69 +131,69 @@ def test_a_failure_has_the_consequence_that_kafka_gives_it(
 
 
 def test_after_a_failure_the_transaction_is_aborted_and_the_next_one_begins() -> None:
-    it = machine(ProducerTransactionState.OPEN)
+    it = machine(ProducerPhase.OPEN)
     assert it.failed(FailedCall.PRODUCE, failure(ErrorCode.MESSAGE_TOO_LARGE), numbered=False) is ABORT
     with pytest.raises(TransactionAbortable, match="MESSAGE_TOO_LARGE") as caught:
-        it.call("commit_transaction()", ProducerTransactionState.COMMITTING)
+        it.call("commit_transaction()", ProducerPhase.COMMITTING)
     assert caught.value.__cause__ is it.cause
-    it.call("abort_transaction()", ProducerTransactionState.ABORTING)
+    it.call("abort_transaction()", ProducerPhase.ABORTING)
     it.ended()
     assert it.empty
     it.done()
-    assert (it.state, it.cause, it.renewing) == (ProducerTransactionState.READY, None, False)
+    assert (it.state, it.cause, it.renewing) == (ProducerPhase.READY, None, False)
 
 
 def test_a_batch_that_used_up_numbers_takes_another_epoch() -> None:
-    it = machine(ProducerTransactionState.OPEN)
+    it = machine(ProducerPhase.OPEN)
     it.failed(FailedCall.PRODUCE, failure(ErrorCode.REQUEST_TIMED_OUT), numbered=True)
     assert it.renewing
-    it.call("abort_transaction()", ProducerTransactionState.ABORTING)
+    it.call("abort_transaction()", ProducerPhase.ABORTING)
     it.failed(FailedCall.PRODUCE, failure(ErrorCode.OPERATION_NOT_ATTEMPTED), numbered=False)
-    assert it.state is ProducerTransactionState.ABORTING
+    assert it.state is ProducerPhase.ABORTING
     assert it.renewing, "until the abort is done"
     it.done()
     assert not it.renewing
 
 
 def test_the_first_failure_is_the_one_that_is_reported() -> None:
-    it = machine(ProducerTransactionState.OPEN)
+    it = machine(ProducerPhase.OPEN)
     first = failure(ErrorCode.MESSAGE_TOO_LARGE)
     it.failed(FailedCall.PRODUCE, first)
     it.failed(FailedCall.PRODUCE, failure(ErrorCode.REQUEST_TIMED_OUT))
     assert it.cause is first
     fatal = failure(ErrorCode.PRODUCER_FENCED)
     it.failed(FailedCall.PRODUCE, fatal)
-    assert (it.state, it.cause) == (ProducerTransactionState.FATAL, fatal)
+    assert (it.state, it.cause) == (ProducerPhase.FATAL, fatal)
     assert it.failed(FailedCall.PRODUCE, first) is CLOSE
 
 
 def test_a_forgotten_producer_id_leaves_nothing_to_end() -> None:
-    it = machine(ProducerTransactionState.OPEN)
+    it = machine(ProducerPhase.OPEN)
     it.failed(FailedCall.ADD_PARTITIONS, failure(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
     assert it.empty
     assert it.renewing
-    assert it.state is ProducerTransactionState.FAILED
+    assert it.state is ProducerPhase.FAILED
 
 
 def test_init_that_ran_out_of_time_can_be_called_again() -> None:
-    it = machine(ProducerTransactionState.UNINITIALIZED)
-    it.call("init_transactions()", ProducerTransactionState.INITIALIZING)
+    it = machine(ProducerPhase.UNINITIALIZED)
+    it.call("init_transactions()", ProducerPhase.INITIALIZING)
     assert it.failed(FailedCall.INIT, failure(ErrorCode.NETWORK_EXCEPTION)) is AGAIN
-    it.call("init_transactions()", ProducerTransactionState.INITIALIZING)
+    it.call("init_transactions()", ProducerPhase.INITIALIZING)
     it.initialized()
-    assert it.state is ProducerTransactionState.READY
+    assert it.state is ProducerPhase.READY
 
 
 def test_a_commit_that_ran_out_of_time_stays_a_commit() -> None:
-    it = machine(ProducerTransactionState.COMMITTING)
+    it = machine(ProducerPhase.COMMITTING)
     assert it.failed(FailedCall.END, failure(ErrorCode.NETWORK_EXCEPTION)) is AGAIN
-    assert it.state is ProducerTransactionState.COMMITTING
+    assert it.state is ProducerPhase.COMMITTING
     with pytest.raises(InvalidTxnState, match="can be called again"):
-        it.call("abort_transaction()", ProducerTransactionState.ABORTING)
+        it.call("abort_transaction()", ProducerPhase.ABORTING)
 
 
 def test_what_fails_while_a_transaction_is_prepared_is_reported() -> None:
-    it = machine(ProducerTransactionState.PREPARING)
+    it = machine(ProducerPhase.PREPARING)
     it.failed(FailedCall.PRODUCE, failure(ErrorCode.MESSAGE_TOO_LARGE))
     with pytest.raises(TransactionAbortable):
         it.prepared()
