@@ -179,11 +179,7 @@ def alter_topic_configs(
         answer = _ask_controller(
             cluster, "changing a topic", lambda _: request, timeout_ms, lambda a: a.responses
         )
-    if not answer.responses:
-        raise InvalidRequest(f"the IncrementalAlterConfigs response lacks {name}")
-    (result,) = answer.responses
-    if result.error_code != ErrorCode.NONE:
-        raise error_for(result.error_code, _text("topic", name, result))
+    _checked(answer.responses, "IncrementalAlterConfigs", "topic", name)
 
 
 def describe_configs(
@@ -206,16 +202,12 @@ def describe_configs(
 
     with cluster_at(where) as cluster:
         answer = _retrying(cluster, f"describing {name}", timeout_ms, ask)
-    if not answer.results:
-        raise InvalidRequest(f"the DescribeConfigs response lacks {name}")
-    result = answer.results[0]
-    if result.error_code != ErrorCode.NONE:
-        raise error_for(result.error_code, _text("topic" if broker is None else "broker", str(name), result))
+    what = "topic" if broker is None else "broker"
     return {
         entry.name: ConfigEntry(
             entry.value, entry.config_source in _DEFAULT_SOURCES, entry.read_only, entry.is_sensitive
         )
-        for entry in result.configs
+        for entry in _checked(answer.results, "DescribeConfigs", what, str(name)).configs
     }
 
 
@@ -283,6 +275,15 @@ def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
     raise error_for(
         failed[0].error_code, "; ".join(_text(what, str(result.name), result) for result in failed)
     )
+
+
+def _checked(results: Sequence[Any], api: str, what: str, name: str) -> Any:
+    """The result for the only resource that was asked for."""
+    if not results:
+        raise InvalidRequest(f"the {api} response lacks {name}")
+    if results[0].error_code != ErrorCode.NONE:
+        raise error_for(results[0].error_code, _text(what, name, results[0]))
+    return results[0]
 
 
 def _text(what: str, name: str, result: Any) -> str:
@@ -430,7 +431,7 @@ def abort_transaction(
             raise InvalidTxnState(
                 f"transactional id {transactional_id!r} has no open transaction: its state is {found.state}"
             )
-        limit = deadline or Deadline.after(cluster.config.request_timeout_ms / 1000, cluster.clock)
+        limit = cluster.limit(deadline)
         TransactionCoordinator(cluster, transactional_id).init_producer(found.timeout_ms, limit)
         return found
 

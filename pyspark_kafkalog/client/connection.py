@@ -31,7 +31,7 @@ from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, d
 from pyspark_kafkalog.security.references import resolved
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.client.login.sasl_exchange import LoginExchange
+    from pyspark_kafkalog.client.login.mechanisms import LoginExchange
 
 logger = logging.getLogger(__name__)
 
@@ -458,8 +458,7 @@ def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] 
     """Makes a login for a peer, host and seconds; None without SASL, whose modules then stay unloaded."""
     if not config.security_protocol.startswith("SASL_"):
         return None
-    from pyspark_kafkalog.client.login.mechanisms import login_of
-    from pyspark_kafkalog.client.login.sasl_exchange import LoginExchange
+    from pyspark_kafkalog.client.login.mechanisms import LoginExchange, login_of
 
     return partial(LoginExchange, login_of(config))
 

@@ -171,7 +171,7 @@ class Cluster:
             ) from None
 
     def connection(self, node_id: int, deadline: Deadline | None = None) -> Connection:
-        return self._pool.get(self.address(node_id), deadline or self._default_deadline())
+        return self._pool.get(self.address(node_id), self.limit(deadline))
 
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
         """A connection to some broker: an open one, else to a known broker, else to a bootstrap server.
@@ -185,7 +185,7 @@ class Cluster:
         known = list(dict.fromkeys(self._brokers.values()))
         random.shuffle(known)
         candidates = list(dict.fromkeys([*known, *self._bootstrap]))
-        limit = deadline or self._default_deadline()
+        limit = self.limit(deadline)
         outage = self._outage_now()
         if not self._has_answered:
             limit = limit.within(max(outage.began + SILENT_CONTACT_SECONDS - self.clock.monotonic(), 0))
@@ -217,7 +217,7 @@ class Cluster:
 
     def retrying(self, doing: str, deadline: Deadline | None = None) -> Attempts:
         """A retry loop over this cluster; ``doing`` begins the message when time runs out."""
-        limit = deadline or self._default_deadline()
+        limit = self.limit(deadline)
         return Attempts(self.retry, limit, doing=doing, clock=self.clock, wanted=lambda: not self._given_up)
 
     def call(self, doing: str, request: Callable[[Connection], T], deadline: Deadline) -> T:
@@ -251,8 +251,9 @@ class Cluster:
             self._outage = None
         return BrokersUnreachable(f"{text}{took}{hint}", final=final)
 
-    def _default_deadline(self) -> Deadline:
-        return Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
+    def limit(self, deadline: Deadline | None) -> Deadline:
+        """``deadline``, or ``request.timeout.ms`` from now."""
+        return deadline or Deadline.after(self.config.request_timeout_ms / 1000, self.clock)
 
     def _fresh(self, topic: str) -> bool:
         entry = self._topics.get(topic)
@@ -267,7 +268,7 @@ class Cluster:
     def _ask(
         self, topics: Sequence[str] | None, allow_auto_creation: bool, deadline: Deadline | None
     ) -> MetadataResponse:
-        limit = deadline or self._default_deadline()
+        limit = self.limit(deadline)
 
         def ask(connection: Connection) -> MetadataResponse:
             version = connection.version(ApiKey.METADATA)

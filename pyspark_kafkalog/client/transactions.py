@@ -237,8 +237,7 @@ def end_transaction(
     """
     if prepared.empty:
         return
-    limit = deadline or Deadline.after(cluster.config.request_timeout_ms / 1000, cluster.clock)
-    producer = ProducerEpoch(prepared.producer_id, prepared.epoch)
+    producer, limit = ProducerEpoch(prepared.producer_id, prepared.epoch), cluster.limit(deadline)
     TransactionCoordinator(cluster, prepared.transactional_id).end(producer, commit=commit, deadline=limit)
 
 

@@ -312,7 +312,10 @@ class Accumulator:
             first = queue.is_first(batch)
             queue.repeat(batch, not_before)
             if first:
-                self._renumber_queue(queue, new_id=new_id)
+                queue.restarting = True
+                if self.identity is not None and queue.identity == self.identity:
+                    # None makes the sender request another producer id.
+                    self.identity = None if new_id else self.identity.next_epoch()
             return first
 
     def split(self, batch: ProducerBatch, not_before: float) -> None:
@@ -470,13 +473,6 @@ class Accumulator:
         if batch.callbacks or batch.watchers:
             self._on_settled(batch)
         self.changed.notify_all()
-
-    def _renumber_queue(self, queue: PartitionQueue, *, new_id: bool) -> None:
-        """Number the queue's batches from 0 under another identity."""
-        queue.restarting = True
-        if self.identity is not None and queue.identity == self.identity:
-            # None makes the sender request another producer id.
-            self.identity = None if new_id else self.identity.next_epoch()
 
     def _wake_sender(self, at: float) -> None:
         """Wake the sender if it sleeps beyond ``at``. Caller holds the lock."""
