@@ -1,6 +1,6 @@
 """Messages as tables, and the readers and writers generated from them per class and version.
 
-A message is a frozen dataclass whose fields have a wire type and versions (`wire`); names, versions and
+A message is a `WireStruct` whose fields have a wire type and versions (`wire`); names, versions and
 defaults are those of Kafka's message definitions. A struct contains only structs defined before it, so the
 schema bounds nesting. Adjacent fields of fixed size share one ``struct``. A reader is Python source generated
 by `ReaderSource` and compiled on first use; a writer consists of closures.
@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from struct import Struct, calcsize, pack, unpack_from
 from struct import error as StructError  # noqa: N812  (it is an exception class)
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
@@ -52,9 +52,7 @@ ERROR_CODE = Scalar("h", ErrorCode.NONE)  # an int16, read as `ErrorCode`
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A type with its own writer. Sizes are minimums; ``content`` is Python for its value in a reader: of
-    ``buf[pos:end]``, or of ``raw`` for types without a length.
-    """
+    """A type with its own writer; sizes are minimums. ``content`` is Python for the value read."""
 
     classic_bytes: int
     flexible_bytes: int
@@ -125,6 +123,28 @@ def wire(
     return field(default=default, metadata={_SPEC: FieldSpec(type, since, until, null_since, ignorable, tag)})
 
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: bool) -> Callable[[type], type]:
+        return lambda cls: cls
+
+
+@dataclass_transform(frozen_default=True)
+class _StructType(type):
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        made = super().__new__(cls, name, bases, namespace)
+        # `dataclass` creates the class once more to give it slots.
+        return made if "__slots__" in namespace else dataclass(frozen=True, slots=True)(made)
+
+
+class WireStruct(metaclass=_StructType):
+    """*Immutable.* A message or part of one: each subclass is a frozen dataclass with slots."""
+
+    __slots__ = ()
+
+
 FieldRow = tuple[str, FieldSpec, Any]  # name, description and default
 
 
@@ -134,19 +154,13 @@ def specs(cls: Any) -> Iterator[FieldRow]:
 
 
 _CODES = {int(code): code for code in ErrorCode}
-
-
-def error_code(number: int) -> ErrorCode:
-    """`ErrorCode.of`, but faster."""
-    return _CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+_HELPERS = primitives.bad_count, primitives.bad_length, primitives.read_length, primitives.skip_tagged_fields
 
 
 @cache
 def unfrozen(cls: Any) -> Any:
-    """A class with a frozen dataclass's slots. Readers fill an object by plain assignment, then change its
-    class: much faster than ``object.__setattr__``.
-    """
-    return type(cls.__name__, (), {"__slots__": tuple(name for name, _, _ in specs(cls))})
+    """Its slots, but not frozen: readers fill them by assignment and then change the class, much faster."""
+    return type(cls)(cls.__name__, cls.__bases__, {"__slots__": tuple(name for name, _, _ in specs(cls))})
 
 
 class ReaderSource:
@@ -168,10 +182,7 @@ class ReaderSource:
             item2.records = None
         else:
             raise bad_length('PartitionProduceData.records', n, size - pos)
-        n = buf[pos]                                # the number of tagged fields
-        pos += 1
-        if n:
-            pos = skip_tagged_fields(buf, pos - 1)
+        ...                                         # the tagged fields
         item2.__class__ = class2
 
     A length or count ends a run of adjacent fields. Structs are inlined. The source depends only on the
@@ -188,13 +199,11 @@ class ReaderSource:
             "UUID": UUID,
             "ZERO_UUID": ZERO_UUID,
             "ZEROS": ZERO_UUID.bytes,
-            "bad_count": primitives.bad_count,
-            "bad_length": primitives.bad_length,
-            "error_code": error_code,
+            "codes": _CODES,
             "NONE": ErrorCode.NONE,
-            "read_length": primitives.read_length,
-            "skip_tagged_fields": primitives.skip_tagged_fields,
+            "UNKNOWN": ErrorCode.UNKNOWN_SERVER_ERROR,
             "unpack_from": unpack_from,
+            **{f.__name__: f for f in _HELPERS},
         }
 
     def reader(self, label: str, kind: Any, *, nullable: bool = False) -> Reader:
@@ -240,7 +249,7 @@ class ReaderSource:
         if isinstance(kind, Scalar):
             self._fixed(kind.code, target)
             if kind is ERROR_CODE:
-                self._after_run.append(f"{target} = error_code({target}) if {target} else NONE")
+                self._after_run.append(f"{target} = codes.get({target}, UNKNOWN) if {target} else NONE")
         elif kind is UUID_TYPE:
             self._end_run()
             self._fixed("16s", "raw")
@@ -390,23 +399,7 @@ def _struct_writer(cls: Any, version: int, flexible: bool) -> Writer:
             (plain if spec.tag is None else tagged).append((name, spec, default))
         elif not spec.ignorable:
             lost.append((name, default))
-    steps = _write_steps(cls, plain, version, flexible)
-    if lost:
-        steps.insert(0, _refuse_values_in(lost))
-    if flexible:
-        steps.append(_tags_writer(cls, tagged, version) if tagged else _no_tags)
-    if len(steps) == 1:
-        return steps[0]
-
-    def write(out: Output, value: Any) -> None:
-        for step in steps:
-            step(out, value)
-
-    return write
-
-
-def _write_steps(cls: Any, plain: list[FieldRow], version: int, flexible: bool) -> list[Writer]:
-    steps: list[Writer] = []
+    steps = [_refuse_values_in(lost)] if lost else []
     for fixed, run in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
         rows = list(run)
         if fixed:
@@ -416,7 +409,16 @@ def _write_steps(cls: Any, plain: list[FieldRow], version: int, flexible: bool) 
         for name, spec, _ in rows:
             writer = _field_writer(f"{cls.__name__}.{name}", spec, version, flexible)
             steps.append(_attribute_writer(name, writer))
-    return steps
+    if flexible:
+        steps.append(_tags_writer(cls, tagged, version) if tagged else lambda out, _: out.append(0))
+    if len(steps) == 1:
+        return steps[0]
+
+    def write(out: Output, value: Any) -> None:
+        for step in steps:
+            step(out, value)
+
+    return write
 
 
 def _run_writer(names: list[str], codes: str) -> Writer:
@@ -448,10 +450,6 @@ def _refuse_values_in(lost: list[tuple[str, Any]]) -> Writer:
                 raise InvalidRequest(f"this version has no field for {name}={held!r}")
 
     return check
-
-
-def _no_tags(out: Output, value: Any) -> None:  # noqa: ARG001  (a Writer)
-    out.append(0)
 
 
 def _tags_writer(cls: Any, tagged: list[FieldRow], version: int) -> Writer:

@@ -8,11 +8,10 @@ ConsumerProtocolAssignment; KIP-429, 792, 881.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.protocol.codec import BYTES, INT32, STRING, Array, codec, wire
+from pyspark_kafkalog.protocol.codec import BYTES, INT32, STRING, Array, WireStruct, codec, wire
 from pyspark_kafkalog.protocol.primitives import Output
 from pyspark_kafkalog.types import TopicPartition
 
@@ -22,14 +21,12 @@ _SUBSCRIPTION_VERSION, _ASSIGNMENT_VERSION = 3, 3
 _VERSION_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions:
+class TopicPartitions(WireStruct):
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(WireStruct):
     """A joining member's metadata. Generation -1: unknown, or not a member before."""
 
     topics: tuple[str, ...] = wire(Array(STRING))
@@ -39,14 +36,12 @@ class Subscription:
     rack_id: str | None = wire(STRING, 3, null_since=3, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(WireStruct):
     assigned_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
     user_data: bytes | None = wire(BYTES, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(WireStruct):
     """User data of the "sticky" strategy, without a version: the previous assignment (KIP-54, 341)."""
 
     previous_assignment: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))

@@ -12,16 +12,13 @@ Source: protocol guide; KIP-140, 290.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, STRING, Array, WireStruct, wire
 
 LITERAL = 3  # the resource's name itself; implied by versions without a pattern type
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeAclsRequest:
+class DescribeAclsRequest(WireStruct):
     resource_type_filter: int = wire(INT8)
     resource_name_filter: str | None = wire(STRING, null_since=0)
     pattern_type_filter: int = wire(INT8, 1, default=LITERAL)
@@ -31,16 +28,14 @@ class DescribeAclsRequest:
     permission_type: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class AclDescription:
+class AclDescription(WireStruct):
     principal: str = wire(STRING)
     host: str = wire(STRING)
     operation: int = wire(INT8)
     permission_type: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeAclsResource:
+class DescribeAclsResource(WireStruct):
     """A pattern with its matching ACLs."""
 
     resource_type: int = wire(INT8)
@@ -49,16 +44,14 @@ class DescribeAclsResource:
     acls: tuple[AclDescription, ...] = wire(Array(AclDescription))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeAclsResponse:
+class DescribeAclsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     resources: tuple[DescribeAclsResource, ...] = wire(Array(DescribeAclsResource))
 
 
-@dataclass(frozen=True, slots=True)
-class AclCreation:
+class AclCreation(WireStruct):
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
     resource_pattern_type: int = wire(INT8, 1, default=LITERAL)
@@ -68,27 +61,23 @@ class AclCreation:
     permission_type: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateAclsRequest:
+class CreateAclsRequest(WireStruct):
     creations: tuple[AclCreation, ...] = wire(Array(AclCreation))
 
 
-@dataclass(frozen=True, slots=True)
-class AclCreationResult:
+class AclCreationResult(WireStruct):
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class CreateAclsResponse:
+class CreateAclsResponse(WireStruct):
     """Results in request order."""
 
     throttle_time_ms: int = wire(INT32)
     results: tuple[AclCreationResult, ...] = wire(Array(AclCreationResult))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAclsFilter:
+class DeleteAclsFilter(WireStruct):
     resource_type_filter: int = wire(INT8)
     resource_name_filter: str | None = wire(STRING, null_since=0)
     pattern_type_filter: int = wire(INT8, 1, default=LITERAL)
@@ -98,13 +87,11 @@ class DeleteAclsFilter:
     permission_type: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAclsRequest:
+class DeleteAclsRequest(WireStruct):
     filters: tuple[DeleteAclsFilter, ...] = wire(Array(DeleteAclsFilter))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAclsMatchingAcl:
+class DeleteAclsMatchingAcl(WireStruct):
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     resource_type: int = wire(INT8)
@@ -116,14 +103,12 @@ class DeleteAclsMatchingAcl:
     permission_type: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAclsFilterResult:
+class DeleteAclsFilterResult(WireStruct):
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     matching_acls: tuple[DeleteAclsMatchingAcl, ...] = wire(Array(DeleteAclsMatchingAcl))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteAclsResponse:
+class DeleteAclsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     filter_results: tuple[DeleteAclsFilterResult, ...] = wire(Array(DeleteAclsFilterResult))

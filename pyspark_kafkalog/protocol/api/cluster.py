@@ -13,31 +13,37 @@ Source: protocol guide; KIP-700, 919 (DescribeCluster), 113, 827 (DescribeLogDir
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
-from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, FLOAT64, INT8, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import (
+    BOOL,
+    ERROR_CODE,
+    FLOAT64,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    Array,
+    WireStruct,
+    wire,
+)
 
 BROKERS = 1  # the ``endpoint_type`` of brokers; controllers have 2
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClusterRequest:
+class DescribeClusterRequest(WireStruct):
     include_cluster_authorized_operations: bool = wire(BOOL)
     endpoint_type: int = wire(INT8, 1, default=BROKERS)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClusterBroker:
+class DescribeClusterBroker(WireStruct):
     broker_id: int = wire(INT32)
     host: str = wire(STRING)
     port: int = wire(INT32)
     rack: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClusterResponse:
+class DescribeClusterResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
@@ -48,21 +54,18 @@ class DescribeClusterResponse:
     cluster_authorized_operations: int = wire(INT32, default=NOT_ASKED)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribableLogDirTopic:
+class DescribableLogDirTopic(WireStruct):
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsRequest:
+class DescribeLogDirsRequest(WireStruct):
     """The requested partitions; null is all."""
 
     topics: tuple[DescribableLogDirTopic, ...] | None = wire(Array(DescribableLogDirTopic), null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsPartition:
+class DescribeLogDirsPartition(WireStruct):
     """``partition_size`` in bytes; ``offset_lag`` is the replica's lag."""
 
     partition_index: int = wire(INT32)
@@ -71,14 +74,12 @@ class DescribeLogDirsPartition:
     is_future_key: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsTopic:
+class DescribeLogDirsTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[DescribeLogDirsPartition, ...] = wire(Array(DescribeLogDirsPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsResult:
+class DescribeLogDirsResult(WireStruct):
     """One directory; sizes of its file system in bytes, -1 if unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -88,15 +89,13 @@ class DescribeLogDirsResult:
     usable_bytes: int = wire(INT64, 4, default=-1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeLogDirsResponse:
+class DescribeLogDirsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE, 3, ignorable=True)
     results: tuple[DescribeLogDirsResult, ...] = wire(Array(DescribeLogDirsResult))
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentData:
+class ComponentData(WireStruct):
     """``match_type``: 0 the name in ``match``, 1 the default, 2 any with a quota."""
 
     entity_type: str = wire(STRING)
@@ -104,32 +103,27 @@ class ComponentData:
     match: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClientQuotasRequest:
+class DescribeClientQuotasRequest(WireStruct):
     components: tuple[ComponentData, ...] = wire(Array(ComponentData))
     strict: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class EntityData:
+class EntityData(WireStruct):
     entity_type: str = wire(STRING)
     entity_name: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueData:
+class ValueData(WireStruct):
     key: str = wire(STRING)
     value: float = wire(FLOAT64)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryData:
+class EntryData(WireStruct):
     entity: tuple[EntityData, ...] = wire(Array(EntityData))
     values: tuple[ValueData, ...] = wire(Array(ValueData))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeClientQuotasResponse:
+class DescribeClientQuotasResponse(WireStruct):
     """``entries`` is null only with an error."""
 
     throttle_time_ms: int = wire(INT32)

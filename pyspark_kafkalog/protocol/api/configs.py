@@ -13,11 +13,10 @@ Source: protocol guide; KIP-133, 226, 569 (DescribeConfigs), 133 (AlterConfigs),
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, Array, WireStruct, wire
 
 
 class ResourceType(IntEnum):
@@ -46,8 +45,7 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsResource:
+class DescribeConfigsResource(WireStruct):
     """A topic, or a broker by its decimal id; null keys are all."""
 
     resource_type: int = wire(INT8)
@@ -55,15 +53,13 @@ class DescribeConfigsResource:
     configuration_keys: tuple[str, ...] | None = wire(Array(STRING), null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsRequest:
+class DescribeConfigsRequest(WireStruct):
     resources: tuple[DescribeConfigsResource, ...] = wire(Array(DescribeConfigsResource))
     include_synonyms: bool = wire(BOOL, 1)
     include_documentation: bool = wire(BOOL, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsSynonym:
+class DescribeConfigsSynonym(WireStruct):
     """A property that can provide the value, in order of precedence."""
 
     name: str = wire(STRING, 1)
@@ -71,8 +67,7 @@ class DescribeConfigsSynonym:
     source: int = wire(INT8, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsResourceResult:
+class DescribeConfigsResourceResult(WireStruct):
     """One property; a secret's value is null."""
 
     name: str = wire(STRING)
@@ -85,8 +80,7 @@ class DescribeConfigsResourceResult:
     documentation: str | None = wire(STRING, 3, null_since=0, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsResult:
+class DescribeConfigsResult(WireStruct):
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     resource_type: int = wire(INT8)
@@ -94,33 +88,28 @@ class DescribeConfigsResult:
     configs: tuple[DescribeConfigsResourceResult, ...] = wire(Array(DescribeConfigsResourceResult))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeConfigsResponse:
+class DescribeConfigsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, ignorable=True)
     results: tuple[DescribeConfigsResult, ...] = wire(Array(DescribeConfigsResult))
 
 
-@dataclass(frozen=True, slots=True)
-class AlterableConfig:
+class AlterableConfig(WireStruct):
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigsResource:
+class AlterConfigsResource(WireStruct):
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
     configs: tuple[AlterableConfig, ...] = wire(Array(AlterableConfig))
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigsRequest:
+class AlterConfigsRequest(WireStruct):
     resources: tuple[AlterConfigsResource, ...] = wire(Array(AlterConfigsResource))
     validate_only: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigsResourceResponse:
+class AlterConfigsResourceResponse(WireStruct):
     """The result for one resource; also used by IncrementalAlterConfigs."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -129,8 +118,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigsResponse:
+class AlterConfigsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, ignorable=True)
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))
 
@@ -144,8 +132,7 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class IncrementalAlterableConfig:
+class IncrementalAlterableConfig(WireStruct):
     """``value`` is null for DELETE."""
 
     name: str = wire(STRING)
@@ -153,20 +140,17 @@ class IncrementalAlterableConfig:
     value: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class IncrementalAlterConfigsResource:
+class IncrementalAlterConfigsResource(WireStruct):
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
     configs: tuple[IncrementalAlterableConfig, ...] = wire(Array(IncrementalAlterableConfig))
 
 
-@dataclass(frozen=True, slots=True)
-class IncrementalAlterConfigsRequest:
+class IncrementalAlterConfigsRequest(WireStruct):
     resources: tuple[IncrementalAlterConfigsResource, ...] = wire(Array(IncrementalAlterConfigsResource))
     validate_only: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class IncrementalAlterConfigsResponse:
+class IncrementalAlterConfigsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, ignorable=True)
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))

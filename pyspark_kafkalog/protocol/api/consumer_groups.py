@@ -12,22 +12,29 @@ Source: protocol guide; KIP-848, 1082 and 1099.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
-from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRING, UUID_TYPE, Array, wire
+from pyspark_kafkalog.protocol.codec import (
+    BOOL,
+    ERROR_CODE,
+    INT8,
+    INT32,
+    STRING,
+    UUID_TYPE,
+    Array,
+    WireStruct,
+    wire,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions:
+class TopicPartitions(WireStruct):
     topic_id: UUID = wire(UUID_TYPE)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(WireStruct):
     """Null, and timeout -1, mean "unchanged". ``member_epoch`` 0 joins, -1 leaves, -2 is a static member that
     returns soon. ``topic_partitions``: what the member owns.
     """
@@ -44,13 +51,11 @@ class ConsumerGroupHeartbeatRequest:
     topic_partitions: tuple[TopicPartitions, ...] | None = wire(Array(TopicPartitions), null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(WireStruct):
     topic_partitions: tuple[TopicPartitions, ...] = wire(Array(TopicPartitions))
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(WireStruct):
     """``assignment``: what the member may use now; null if unchanged."""
 
     throttle_time_ms: int = wire(INT32)
@@ -62,26 +67,22 @@ class ConsumerGroupHeartbeatResponse:
     assignment: Assignment | None = wire(Assignment, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupDescribeRequest:
+class ConsumerGroupDescribeRequest(WireStruct):
     group_ids: tuple[str, ...] = wire(Array(STRING))
     include_authorized_operations: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedTopicPartitions:
+class DescribedTopicPartitions(WireStruct):
     topic_id: UUID = wire(UUID_TYPE)
     topic_name: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedAssignment:
+class DescribedAssignment(WireStruct):
     topic_partitions: tuple[DescribedTopicPartitions, ...] = wire(Array(DescribedTopicPartitions))
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(WireStruct):
     """``target_assignment`` is the intended one. ``member_type``: 0 classic, 1 newer protocol, -1 unknown."""
 
     member_id: str = wire(STRING)
@@ -97,8 +98,7 @@ class Member:
     member_type: int = wire(INT8, 1, default=-1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class DescribedGroup(WireStruct):
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     group_id: str = wire(STRING)
@@ -110,7 +110,6 @@ class DescribedGroup:
     authorized_operations: int = wire(INT32, default=NOT_ASKED)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupDescribeResponse:
+class ConsumerGroupDescribeResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))

@@ -12,7 +12,6 @@ Source: protocol guide, Fetch; KIP-32, 74, 98, 227, 320, 516.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 from uuid import UUID
@@ -27,14 +26,14 @@ from pyspark_kafkalog.protocol.codec import (
     STRING,
     UUID_TYPE,
     Array,
+    WireStruct,
     tuned,
     wire,
 )
 from pyspark_kafkalog.protocol.primitives import Output, Writer, write_length
 
 
-@dataclass(frozen=True, slots=True)
-class FetchPartition:
+class FetchPartition(WireStruct):
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 9, default=-1, ignorable=True)
     fetch_offset: int = wire(INT64)
@@ -43,22 +42,19 @@ class FetchPartition:
     partition_max_bytes: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchTopic:
+class FetchTopic(WireStruct):
     topic: str = wire(STRING, 0, 12, ignorable=True)
     topic_id: UUID = wire(UUID_TYPE, 13, ignorable=True)
     partitions: tuple[FetchPartition, ...] = wire(Array(FetchPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class ForgottenTopic:
+class ForgottenTopic(WireStruct):
     topic: str = wire(STRING, 7, 12, ignorable=True)
     topic_id: UUID = wire(UUID_TYPE, 13, ignorable=True)
     partitions: tuple[int, ...] = wire(Array(INT32), 7)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(WireStruct):
     """Sizes are bytes. ``session_epoch`` -1: no session; ``replica_id`` -1: a consumer."""
 
     cluster_id: str | None = wire(STRING, 12, null_since=12, tag=0, ignorable=True)
@@ -74,34 +70,29 @@ class FetchRequest:
     rack_id: str = wire(STRING, 11, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEndOffset:
+class EpochEndOffset(WireStruct):
     epoch: int = wire(INT32, 12, default=-1)
     end_offset: int = wire(INT64, 12, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(WireStruct):
     """The current leader; -1 if the broker does not know."""
 
     leader_id: int = wire(INT32, 12, default=-1)
     leader_epoch: int = wire(INT32, 12, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotId:
+class SnapshotId(WireStruct):
     end_offset: int = wire(INT64, default=-1)
     epoch: int = wire(INT32, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
+class AbortedTransaction(WireStruct):
     producer_id: int = wire(INT64, 4)
     first_offset: int = wire(INT64, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionData:
+class PartitionData(WireStruct):
     """``records``: a view of the frame when read. ``aborted_transactions``: null unless read_committed."""
 
     partition_index: int = wire(INT32)
@@ -119,15 +110,13 @@ class PartitionData:
     records: Any = wire(RECORDS, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchableTopicResponse:
+class FetchableTopicResponse(WireStruct):
     topic: str = wire(STRING, 0, 12, ignorable=True)
     topic_id: UUID = wire(UUID_TYPE, 13, ignorable=True)
     partitions: tuple[PartitionData, ...] = wire(Array(PartitionData))
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResponse:
+class FetchResponse(WireStruct):
     """``session_id`` 0 is no session."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)

@@ -18,14 +18,11 @@ Source: protocol guide; KIP-211, 320, 345, 848 (OffsetCommit), 88, 447, 709, 848
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT32, INT64, STRING, Array, WireStruct, wire
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitRequestPartition:
+class OffsetCommitRequestPartition(WireStruct):
     """The next offset to read. Epoch -1 is unknown; ``commit_timestamp`` -1 is now."""
 
     partition_index: int = wire(INT32)
@@ -35,14 +32,12 @@ class OffsetCommitRequestPartition:
     committed_metadata: str | None = wire(STRING, default="", null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitRequestTopic:
+class OffsetCommitRequestTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[OffsetCommitRequestPartition, ...] = wire(Array(OffsetCommitRequestPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitRequest:
+class OffsetCommitRequest(WireStruct):
     """Generation -1, no member: committed from outside. ``retention_time_ms`` -1 (2-4): broker's default."""
 
     group_id: str = wire(STRING)
@@ -53,38 +48,32 @@ class OffsetCommitRequest:
     topics: tuple[OffsetCommitRequestTopic, ...] = wire(Array(OffsetCommitRequestTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitResponsePartition:
+class OffsetCommitResponsePartition(WireStruct):
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitResponseTopic:
+class OffsetCommitResponseTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[OffsetCommitResponsePartition, ...] = wire(Array(OffsetCommitResponsePartition))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitResponse:
+class OffsetCommitResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     topics: tuple[OffsetCommitResponseTopic, ...] = wire(Array(OffsetCommitResponseTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchRequestTopic:
+class OffsetFetchRequestTopic(WireStruct):
     name: str = wire(STRING, 0, 7)
     partition_indexes: tuple[int, ...] = wire(Array(INT32), 0, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchRequestTopics:
+class OffsetFetchRequestTopics(WireStruct):
     name: str = wire(STRING, 8)
     partition_indexes: tuple[int, ...] = wire(Array(INT32), 8)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchRequestGroup:
+class OffsetFetchRequestGroup(WireStruct):
     """One group (version 8); null topics are all. Only members have an epoch, others -1."""
 
     group_id: str = wire(STRING, 8)
@@ -95,8 +84,7 @@ class OffsetFetchRequestGroup:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchRequest:
+class OffsetFetchRequest(WireStruct):
     """``require_stable``: fail while a transaction can still change the offsets."""
 
     group_id: str = wire(STRING, 0, 7)
@@ -107,8 +95,7 @@ class OffsetFetchRequest:
     require_stable: bool = wire(BOOL, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponsePartition:
+class OffsetFetchResponsePartition(WireStruct):
     """Offset -1: nothing committed."""
 
     partition_index: int = wire(INT32, 0, 7)
@@ -118,14 +105,12 @@ class OffsetFetchResponsePartition:
     error_code: ErrorCode = wire(ERROR_CODE, 0, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponseTopic:
+class OffsetFetchResponseTopic(WireStruct):
     name: str = wire(STRING, 0, 7)
     partitions: tuple[OffsetFetchResponsePartition, ...] = wire(Array(OffsetFetchResponsePartition), 0, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponsePartitions:
+class OffsetFetchResponsePartitions(WireStruct):
     partition_index: int = wire(INT32, 8)
     committed_offset: int = wire(INT64, 8)
     committed_leader_epoch: int = wire(INT32, 8, default=-1, ignorable=True)
@@ -133,21 +118,18 @@ class OffsetFetchResponsePartitions:
     error_code: ErrorCode = wire(ERROR_CODE, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponseTopics:
+class OffsetFetchResponseTopics(WireStruct):
     name: str = wire(STRING, 8)
     partitions: tuple[OffsetFetchResponsePartitions, ...] = wire(Array(OffsetFetchResponsePartitions), 8)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponseGroup:
+class OffsetFetchResponseGroup(WireStruct):
     group_id: str = wire(STRING, 8)
     topics: tuple[OffsetFetchResponseTopics, ...] = wire(Array(OffsetFetchResponseTopics), 8)
     error_code: ErrorCode = wire(ERROR_CODE, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetchResponse:
+class OffsetFetchResponse(WireStruct):
     """``error_code`` is the group's (versions 2-7)."""
 
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
@@ -156,37 +138,31 @@ class OffsetFetchResponse:
     groups: tuple[OffsetFetchResponseGroup, ...] = wire(Array(OffsetFetchResponseGroup), 8)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteRequestPartition:
+class OffsetDeleteRequestPartition(WireStruct):
     partition_index: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteRequestTopic:
+class OffsetDeleteRequestTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[OffsetDeleteRequestPartition, ...] = wire(Array(OffsetDeleteRequestPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteRequest:
+class OffsetDeleteRequest(WireStruct):
     group_id: str = wire(STRING)
     topics: tuple[OffsetDeleteRequestTopic, ...] = wire(Array(OffsetDeleteRequestTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteResponsePartition:
+class OffsetDeleteResponsePartition(WireStruct):
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteResponseTopic:
+class OffsetDeleteResponseTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[OffsetDeleteResponsePartition, ...] = wire(Array(OffsetDeleteResponsePartition))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDeleteResponse:
+class OffsetDeleteResponse(WireStruct):
     """``error_code`` is the group's; with an error there are no topics."""
 
     error_code: ErrorCode = wire(ERROR_CODE)

@@ -25,23 +25,19 @@ Source: protocol guide; KIP-62, 229, 345, 394, 430, 518, 559, 800, 814, 848, 104
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
-from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import BOOL, BYTES, ERROR_CODE, INT32, STRING, Array, WireStruct, wire
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroupRequestProtocol:
+class JoinGroupRequestProtocol(WireStruct):
     """An assignment strategy, with the member's metadata for those who assign by it."""
 
     name: str = wire(STRING)
     metadata: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroupRequest:
+class JoinGroupRequest(WireStruct):
     """``member_id`` is empty at first. ``protocols`` are in order of preference."""
 
     group_id: str = wire(STRING)
@@ -54,15 +50,13 @@ class JoinGroupRequest:
     reason: str | None = wire(STRING, 8, null_since=8, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroupResponseMember:
+class JoinGroupResponseMember(WireStruct):
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, 5, null_since=5, ignorable=True)
     metadata: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class JoinGroupResponse:
+class JoinGroupResponse(WireStruct):
     """Only the leader gets ``members``; it assigns unless ``skip_assignment``."""
 
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
@@ -76,14 +70,12 @@ class JoinGroupResponse:
     members: tuple[JoinGroupResponseMember, ...] = wire(Array(JoinGroupResponseMember))
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGroupRequestAssignment:
+class SyncGroupRequestAssignment(WireStruct):
     member_id: str = wire(STRING)
     assignment: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGroupRequest:
+class SyncGroupRequest(WireStruct):
     """Only the leader sends ``assignments``."""
 
     group_id: str = wire(STRING)
@@ -95,8 +87,7 @@ class SyncGroupRequest:
     assignments: tuple[SyncGroupRequestAssignment, ...] = wire(Array(SyncGroupRequestAssignment))
 
 
-@dataclass(frozen=True, slots=True)
-class SyncGroupResponse:
+class SyncGroupResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
     protocol_type: str | None = wire(STRING, 5, null_since=5, ignorable=True)
@@ -104,22 +95,19 @@ class SyncGroupResponse:
     assignment: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatRequest:
+class HeartbeatRequest(WireStruct):
     group_id: str = wire(STRING)
     generation_id: int = wire(INT32)
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, 3, null_since=3)
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatResponse:
+class HeartbeatResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberIdentity:
+class MemberIdentity(WireStruct):
     """An empty ``member_id`` with an instance selects the instance's current member."""
 
     member_id: str = wire(STRING, 3)
@@ -127,35 +115,30 @@ class MemberIdentity:
     reason: str | None = wire(STRING, 5, null_since=5, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroupRequest:
+class LeaveGroupRequest(WireStruct):
     group_id: str = wire(STRING)
     member_id: str = wire(STRING, 0, 2)
     members: tuple[MemberIdentity, ...] = wire(Array(MemberIdentity), 3)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberResponse:
+class MemberResponse(WireStruct):
     member_id: str = wire(STRING, 3)
     group_instance_id: str | None = wire(STRING, 3, null_since=3)
     error_code: ErrorCode = wire(ERROR_CODE, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroupResponse:
+class LeaveGroupResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE)
     members: tuple[MemberResponse, ...] = wire(Array(MemberResponse), 3)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroupsRequest:
+class DescribeGroupsRequest(WireStruct):
     groups: tuple[str, ...] = wire(Array(STRING))
     include_authorized_operations: bool = wire(BOOL, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedGroupMember:
+class DescribedGroupMember(WireStruct):
     """Metadata and assignment are the client's bytes, a consumer's those of `protocol.consumer_protocol`."""
 
     member_id: str = wire(STRING)
@@ -166,8 +149,7 @@ class DescribedGroupMember:
     member_assignment: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class DescribedGroup(WireStruct):
     """``protocol_data`` is the members' assignment strategy."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -180,20 +162,17 @@ class DescribedGroup:
     authorized_operations: int = wire(INT32, 3, default=NOT_ASKED)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeGroupsResponse:
+class DescribeGroupsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     groups: tuple[DescribedGroup, ...] = wire(Array(DescribedGroup))
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroupsRequest:
+class ListGroupsRequest(WireStruct):
     states_filter: tuple[str, ...] = wire(Array(STRING), 4)
     types_filter: tuple[str, ...] = wire(Array(STRING), 5)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
+class ListedGroup(WireStruct):
     """Groups with only offsets have no protocol type. The group type is "classic" or "consumer"."""
 
     group_id: str = wire(STRING)
@@ -202,8 +181,7 @@ class ListedGroup:
     group_type: str = wire(STRING, 5, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ListGroupsResponse:
+class ListGroupsResponse(WireStruct):
     """This broker's groups; possibly incomplete with COORDINATOR_LOAD_IN_PROGRESS."""
 
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
@@ -211,18 +189,15 @@ class ListGroupsResponse:
     groups: tuple[ListedGroup, ...] = wire(Array(ListedGroup))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroupsRequest:
+class DeleteGroupsRequest(WireStruct):
     groups_names: tuple[str, ...] = wire(Array(STRING))
 
 
-@dataclass(frozen=True, slots=True)
-class DeletableGroupResult:
+class DeletableGroupResult(WireStruct):
     group_id: str = wire(STRING)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteGroupsResponse:
+class DeleteGroupsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     results: tuple[DeletableGroupResult, ...] = wire(Array(DeletableGroupResult))

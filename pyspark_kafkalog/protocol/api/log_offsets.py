@@ -16,28 +16,23 @@ Source: protocol guide; KIP-79 and 734 (ListOffsets), 101 and 320 (OffsetForLead
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT8, INT32, INT64, STRING, Array, WireStruct, wire
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsPartition:
+class ListOffsetsPartition(WireStruct):
     partition_index: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
     timestamp: int = wire(INT64)
     max_num_offsets: int = wire(INT32, 0, 0, default=1)
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsTopic:
+class ListOffsetsTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartition, ...] = wire(Array(ListOffsetsPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsRequest:
+class ListOffsetsRequest(WireStruct):
     """``replica_id`` -1 is a consumer."""
 
     replica_id: int = wire(INT32, default=-1)
@@ -45,8 +40,7 @@ class ListOffsetsRequest:
     topics: tuple[ListOffsetsTopic, ...] = wire(Array(ListOffsetsTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsPartitionResponse:
+class ListOffsetsPartitionResponse(WireStruct):
     """The first record at or after the timestamp, -1 for none; in version 0, segment starts before it."""
 
     partition_index: int = wire(INT32)
@@ -57,20 +51,17 @@ class ListOffsetsPartitionResponse:
     leader_epoch: int = wire(INT32, 4, default=-1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsTopicResponse:
+class ListOffsetsTopicResponse(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[ListOffsetsPartitionResponse, ...] = wire(Array(ListOffsetsPartitionResponse))
 
 
-@dataclass(frozen=True, slots=True)
-class ListOffsetsResponse:
+class ListOffsetsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     topics: tuple[ListOffsetsTopicResponse, ...] = wire(Array(ListOffsetsTopicResponse))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetForLeaderPartition:
+class OffsetForLeaderPartition(WireStruct):
     """The epoch whose end is requested; ``current_leader_epoch`` -1 is unknown."""
 
     partition: int = wire(INT32)
@@ -78,22 +69,19 @@ class OffsetForLeaderPartition:
     leader_epoch: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetForLeaderTopic:
+class OffsetForLeaderTopic(WireStruct):
     topic: str = wire(STRING)
     partitions: tuple[OffsetForLeaderPartition, ...] = wire(Array(OffsetForLeaderPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetForLeaderEpochRequest:
+class OffsetForLeaderEpochRequest(WireStruct):
     """``replica_id`` -1 is a consumer, -2 the default of versions without the field."""
 
     replica_id: int = wire(INT32, 3, default=-2, ignorable=True)
     topics: tuple[OffsetForLeaderTopic, ...] = wire(Array(OffsetForLeaderTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEndOffset:
+class EpochEndOffset(WireStruct):
     """The largest epoch up to the requested one, and the offset after its last record; -1 if unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -102,40 +90,34 @@ class EpochEndOffset:
     end_offset: int = wire(INT64, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetForLeaderTopicResult:
+class OffsetForLeaderTopicResult(WireStruct):
     topic: str = wire(STRING)
     partitions: tuple[EpochEndOffset, ...] = wire(Array(EpochEndOffset))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetForLeaderEpochResponse:
+class OffsetForLeaderEpochResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, ignorable=True)
     topics: tuple[OffsetForLeaderTopicResult, ...] = wire(Array(OffsetForLeaderTopicResult))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsPartition:
+class DeleteRecordsPartition(WireStruct):
     """Delete records below ``offset``; -1 is the high watermark."""
 
     partition_index: int = wire(INT32)
     offset: int = wire(INT64)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsTopic:
+class DeleteRecordsTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[DeleteRecordsPartition, ...] = wire(Array(DeleteRecordsPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsRequest:
+class DeleteRecordsRequest(WireStruct):
     topics: tuple[DeleteRecordsTopic, ...] = wire(Array(DeleteRecordsTopic))
     timeout_ms: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsPartitionResult:
+class DeleteRecordsPartitionResult(WireStruct):
     """The partition's new start; -1 with an error."""
 
     partition_index: int = wire(INT32)
@@ -143,13 +125,11 @@ class DeleteRecordsPartitionResult:
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsTopicResult:
+class DeleteRecordsTopicResult(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[DeleteRecordsPartitionResult, ...] = wire(Array(DeleteRecordsPartitionResult))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteRecordsResponse:
+class DeleteRecordsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     topics: tuple[DeleteRecordsTopicResult, ...] = wire(Array(DeleteRecordsTopicResult))

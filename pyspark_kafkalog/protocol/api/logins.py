@@ -15,27 +15,32 @@ Source: protocol guide; KIP-43, 152, 368 (session lifetime), 554.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import BYTES, ERROR_CODE, INT8, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import (
+    BYTES,
+    ERROR_CODE,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    Array,
+    WireStruct,
+    wire,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeRequest:
+class SaslHandshakeRequest(WireStruct):
     mechanism: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True)
-class SaslHandshakeResponse:
+class SaslHandshakeResponse(WireStruct):
     """``mechanisms`` are the listener's, also after an unsupported one was requested."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
     mechanisms: tuple[str, ...] = wire(Array(STRING))
 
 
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateRequest:
+class SaslAuthenticateRequest(WireStruct):
     """``auth_bytes`` may hold a password, so ``repr`` omits it."""
 
     auth_bytes: bytes = wire(BYTES)
@@ -44,8 +49,7 @@ class SaslAuthenticateRequest:
         return f"SaslAuthenticateRequest({len(self.auth_bytes)} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
-class SaslAuthenticateResponse:
+class SaslAuthenticateResponse(WireStruct):
     """``session_lifetime_ms``: the client must log in again within this time; 0 is forever."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -54,46 +58,39 @@ class SaslAuthenticateResponse:
     session_lifetime_ms: int = wire(INT64, 1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class UserName:
+class UserName(WireStruct):
     name: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeUserScramCredentialsRequest:
+class DescribeUserScramCredentialsRequest(WireStruct):
     users: tuple[UserName, ...] | None = wire(Array(UserName), null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialInfo:
+class CredentialInfo(WireStruct):
     mechanism: int = wire(INT8)
     iterations: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeUserScramCredentialsResult:
+class DescribeUserScramCredentialsResult(WireStruct):
     user: str = wire(STRING)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     credential_infos: tuple[CredentialInfo, ...] = wire(Array(CredentialInfo))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeUserScramCredentialsResponse:
+class DescribeUserScramCredentialsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     results: tuple[DescribeUserScramCredentialsResult, ...] = wire(Array(DescribeUserScramCredentialsResult))
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredentialDeletion:
+class ScramCredentialDeletion(WireStruct):
     name: str = wire(STRING)
     mechanism: int = wire(INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredentialUpsertion:
+class ScramCredentialUpsertion(WireStruct):
     """``salted_password`` is PBKDF2 with ``salt`` and ``iterations``, and as sensitive: ``repr`` omits it."""
 
     name: str = wire(STRING)
@@ -106,21 +103,18 @@ class ScramCredentialUpsertion:
         return f"ScramCredentialUpsertion({self.name!r}, {self.mechanism}, {self.iterations})"
 
 
-@dataclass(frozen=True, slots=True)
-class AlterUserScramCredentialsRequest:
+class AlterUserScramCredentialsRequest(WireStruct):
     deletions: tuple[ScramCredentialDeletion, ...] = wire(Array(ScramCredentialDeletion))
     upsertions: tuple[ScramCredentialUpsertion, ...] = wire(Array(ScramCredentialUpsertion))
 
 
-@dataclass(frozen=True, slots=True)
-class AlterUserScramCredentialsResult:
+class AlterUserScramCredentialsResult(WireStruct):
     user: str = wire(STRING)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class AlterUserScramCredentialsResponse:
+class AlterUserScramCredentialsResponse(WireStruct):
     """One result per user in the request."""
 
     throttle_time_ms: int = wire(INT32)

@@ -33,6 +33,7 @@ from pyspark_kafkalog.protocol.codec import (
     STRING,
     UUID_TYPE,
     Array,
+    WireStruct,
     codec,
     tuned,
     wire,
@@ -40,21 +41,18 @@ from pyspark_kafkalog.protocol.codec import (
 from pyspark_kafkalog.protocol.primitives import Output, Writer
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsRequest:
+class ApiVersionsRequest(WireStruct):
     client_software_name: str = wire(STRING, 3, ignorable=True)
     client_software_version: str = wire(STRING, 3, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersion:
+class ApiVersion(WireStruct):
     api_key: int = wire(INT16)
     min_version: int = wire(INT16)
     max_version: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
-class SupportedFeatureKey:
+class SupportedFeatureKey(WireStruct):
     """Versions of a feature that the broker supports."""
 
     name: str = wire(STRING, 3)
@@ -62,8 +60,7 @@ class SupportedFeatureKey:
     max_version: int = wire(INT16, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class FinalizedFeatureKey:
+class FinalizedFeatureKey(WireStruct):
     """Versions of a feature that the whole cluster uses."""
 
     name: str = wire(STRING, 3)
@@ -71,8 +68,7 @@ class FinalizedFeatureKey:
     min_version_level: int = wire(INT16, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class ApiVersionsResponse:
+class ApiVersionsResponse(WireStruct):
     """``finalized_features_epoch`` -1 is unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -93,14 +89,12 @@ _METADATA_FLEXIBLE_SINCE = 9
 NOT_ASKED = -2147483648  # authorized operations that were not requested
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataRequestTopic:
+class MetadataRequestTopic(WireStruct):
     topic_id: UUID = wire(UUID_TYPE, 10, ignorable=True)
     name: str | None = wire(STRING, null_since=10)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataRequest:
+class MetadataRequest(WireStruct):
     """Null ``topics`` (from version 1) is all."""
 
     topics: tuple[MetadataRequestTopic, ...] | None = wire(Array(MetadataRequestTopic), null_since=1)
@@ -109,16 +103,14 @@ class MetadataRequest:
     include_topic_authorized_operations: bool = wire(BOOL, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponseBroker:
+class MetadataResponseBroker(WireStruct):
     node_id: int = wire(INT32)
     host: str = wire(STRING)
     port: int = wire(INT32)
     rack: str | None = wire(STRING, 1, null_since=1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponsePartition:
+class MetadataResponsePartition(WireStruct):
     """``leader_id`` -1 is none, ``leader_epoch`` -1 unknown."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -130,8 +122,7 @@ class MetadataResponsePartition:
     offline_replicas: tuple[int, ...] = wire(Array(INT32), 5, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponseTopic:
+class MetadataResponseTopic(WireStruct):
     """``name`` is null only for an unknown id (from version 12)."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -166,8 +157,7 @@ def _with_written_topics(table: Writer, flexible: bool) -> Writer:  # noqa: ARG0
     return write
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataResponse:
+class MetadataResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 3, ignorable=True)
     brokers: tuple[MetadataResponseBroker, ...] = wire(Array(MetadataResponseBroker))
     cluster_id: str | None = wire(STRING, 2, null_since=2, ignorable=True)
@@ -181,8 +171,7 @@ class CoordinatorType(IntEnum):
     TRANSACTION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorRequest:
+class FindCoordinatorRequest(WireStruct):
     """A group, or (``key_type`` 1, from version 1) a transactional id."""
 
     key: str = wire(STRING, 0, 3)
@@ -190,8 +179,7 @@ class FindCoordinatorRequest:
     coordinator_keys: tuple[str, ...] = wire(Array(STRING), 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinator:
+class Coordinator(WireStruct):
     key: str = wire(STRING, 4)
     node_id: int = wire(INT32, 4)
     host: str = wire(STRING, 4)
@@ -200,8 +188,7 @@ class Coordinator:
     error_message: str | None = wire(STRING, 4, null_since=4, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinatorResponse:
+class FindCoordinatorResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     error_code: ErrorCode = wire(ERROR_CODE, 0, 3)
     error_message: str | None = wire(STRING, 1, 3, null_since=1, ignorable=True)

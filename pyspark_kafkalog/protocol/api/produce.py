@@ -15,7 +15,6 @@ Source: protocol guide, Produce; KIP-98, 890.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (it is an exception class)
 from typing import Any, NamedTuple
@@ -29,28 +28,26 @@ from pyspark_kafkalog.protocol.codec import (
     RECORDS,
     STRING,
     Array,
+    WireStruct,
     tuned,
     wire,
 )
 from pyspark_kafkalog.protocol.primitives import Output, Writer, read_length, write_length
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionProduceData:
+class PartitionProduceData(WireStruct):
     """Records for one partition: a memoryview when read, anything with a length when written."""
 
     index: int = wire(INT32)
     records: Any = wire(RECORDS, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicProduceData:
+class TopicProduceData(WireStruct):
     name: str = wire(STRING)
     partition_data: tuple[PartitionProduceData, ...] = wire(Array(PartitionProduceData))
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
+class ProduceRequest(WireStruct):
     """``acks`` 0: no response; 1: from the leader; -1: from all in-sync replicas."""
 
     transactional_id: str | None = wire(STRING, 3, null_since=3)
@@ -59,22 +56,19 @@ class ProduceRequest:
     topic_data: tuple[TopicProduceData, ...] = wire(Array(TopicProduceData))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchIndexAndErrorMessage:
+class BatchIndexAndErrorMessage(WireStruct):
     batch_index: int = wire(INT32, 8)
     batch_index_error_message: str | None = wire(STRING, 8, null_since=8)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderIdAndEpoch:
+class LeaderIdAndEpoch(WireStruct):
     """The current leader; -1 if the broker does not know."""
 
     leader_id: int = wire(INT32, 10, default=-1)
     leader_epoch: int = wire(INT32, 10, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionProduceResponse:
+class PartitionProduceResponse(WireStruct):
     """``log_append_time_ms`` is -1 if records keep their create time."""
 
     index: int = wire(INT32)
@@ -89,22 +83,19 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch = wire(LeaderIdAndEpoch, 10, tag=0, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicProduceResponse:
+class TopicProduceResponse(WireStruct):
     name: str = wire(STRING)
     partition_responses: tuple[PartitionProduceResponse, ...] = wire(Array(PartitionProduceResponse))
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEndpoint:
+class NodeEndpoint(WireStruct):
     node_id: int = wire(INT32, 10)
     host: str = wire(STRING, 10)
     port: int = wire(INT32, 10)
     rack: str | None = wire(STRING, 10, null_since=10)
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceResponse:
+class ProduceResponse(WireStruct):
     responses: tuple[TopicProduceResponse, ...] = wire(Array(TopicProduceResponse))
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     node_endpoints: tuple[NodeEndpoint, ...] = wire(Array(NodeEndpoint), 10, tag=0, ignorable=True)

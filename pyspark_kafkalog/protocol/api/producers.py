@@ -10,14 +10,11 @@ Source: protocol guide; KIP-98 and 360 (InitProducerId), 664 (DescribeProducers)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import ERROR_CODE, INT16, INT32, INT64, STRING, Array, WireStruct, wire
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducerIdRequest:
+class InitProducerIdRequest(WireStruct):
     """Null ``transactional_id``: only idempotence. From version 3 a producer may keep its id."""
 
     transactional_id: str | None = wire(STRING, null_since=0)
@@ -26,8 +23,7 @@ class InitProducerIdRequest:
     producer_epoch: int = wire(INT16, 3, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class InitProducerIdResponse:
+class InitProducerIdResponse(WireStruct):
     """The id, and the epoch that fences its older producers."""
 
     throttle_time_ms: int = wire(INT32, ignorable=True)
@@ -36,19 +32,16 @@ class InitProducerIdResponse:
     producer_epoch: int = wire(INT16)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRequest:
+class TopicRequest(WireStruct):
     name: str = wire(STRING)
     partition_indexes: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeProducersRequest:
+class DescribeProducersRequest(WireStruct):
     topics: tuple[TopicRequest, ...] = wire(Array(TopicRequest))
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerState:
+class ProducerState(WireStruct):
     """``current_txn_start_offset`` -1: no open transaction; times are in ms since the epoch."""
 
     producer_id: int = wire(INT64)
@@ -59,21 +52,18 @@ class ProducerState:
     current_txn_start_offset: int = wire(INT64, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionResponse:
+class PartitionResponse(WireStruct):
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     active_producers: tuple[ProducerState, ...] = wire(Array(ProducerState))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicResponse:
+class TopicResponse(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[PartitionResponse, ...] = wire(Array(PartitionResponse))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeProducersResponse:
+class DescribeProducersResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     topics: tuple[TopicResponse, ...] = wire(Array(TopicResponse))

@@ -15,7 +15,6 @@ Source: protocol guide; KIP-4, 464 and 525 (CreateTopics), 4 and 516 (DeleteTopi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from pyspark_kafkalog.errors import ErrorCode
@@ -28,26 +27,24 @@ from pyspark_kafkalog.protocol.codec import (
     STRING,
     UUID_TYPE,
     Array,
+    WireStruct,
     wire,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CreatableReplicaAssignment:
+class CreatableReplicaAssignment(WireStruct):
     """The brokers for one partition, the preferred leader first."""
 
     partition_index: int = wire(INT32)
     broker_ids: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class CreatableTopicConfig:
+class CreatableTopicConfig(WireStruct):
     name: str = wire(STRING)
     value: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatableTopic:
+class CreatableTopic(WireStruct):
     """With ``assignments``, both counts are -1."""
 
     name: str = wire(STRING)
@@ -57,15 +54,13 @@ class CreatableTopic:
     configs: tuple[CreatableTopicConfig, ...] = wire(Array(CreatableTopicConfig))
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopicsRequest:
+class CreateTopicsRequest(WireStruct):
     topics: tuple[CreatableTopic, ...] = wire(Array(CreatableTopic))
     timeout_ms: int = wire(INT32, default=60000)
     validate_only: bool = wire(BOOL, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatableTopicConfigs:
+class CreatableTopicConfigs(WireStruct):
     name: str = wire(STRING, 5)
     value: str | None = wire(STRING, 5, null_since=5)
     read_only: bool = wire(BOOL, 5)
@@ -73,8 +68,7 @@ class CreatableTopicConfigs:
     is_sensitive: bool = wire(BOOL, 5)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatableTopicResult:
+class CreatableTopicResult(WireStruct):
     """``configs`` is null if the client may not see them."""
 
     name: str = wire(STRING)
@@ -89,29 +83,25 @@ class CreatableTopicResult:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopicsResponse:
+class CreateTopicsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 2, ignorable=True)
     topics: tuple[CreatableTopicResult, ...] = wire(Array(CreatableTopicResult))
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopicState:
+class DeleteTopicState(WireStruct):
     """A topic by name or, if that is null, by id."""
 
     name: str | None = wire(STRING, 6, null_since=6)
     topic_id: UUID = wire(UUID_TYPE, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopicsRequest:
+class DeleteTopicsRequest(WireStruct):
     topics: tuple[DeleteTopicState, ...] = wire(Array(DeleteTopicState), 6)
     topic_names: tuple[str, ...] = wire(Array(STRING), 0, 5, ignorable=True)
     timeout_ms: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class DeletableTopicResult:
+class DeletableTopicResult(WireStruct):
     """``name`` is null for an unknown id."""
 
     name: str | None = wire(STRING, null_since=6)
@@ -120,21 +110,18 @@ class DeletableTopicResult:
     error_message: str | None = wire(STRING, 5, null_since=5, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteTopicsResponse:
+class DeleteTopicsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, 1, ignorable=True)
     responses: tuple[DeletableTopicResult, ...] = wire(Array(DeletableTopicResult))
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitionsAssignment:
+class CreatePartitionsAssignment(WireStruct):
     """The brokers for one new partition, the preferred leader first."""
 
     broker_ids: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitionsTopic:
+class CreatePartitionsTopic(WireStruct):
     """``count`` is the new total; with null ``assignments`` the broker chooses."""
 
     name: str = wire(STRING)
@@ -144,21 +131,18 @@ class CreatePartitionsTopic:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitionsRequest:
+class CreatePartitionsRequest(WireStruct):
     topics: tuple[CreatePartitionsTopic, ...] = wire(Array(CreatePartitionsTopic))
     timeout_ms: int = wire(INT32)
     validate_only: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitionsTopicResult:
+class CreatePartitionsTopicResult(WireStruct):
     name: str = wire(STRING)
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitionsResponse:
+class CreatePartitionsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, ignorable=True)
     results: tuple[CreatePartitionsTopicResult, ...] = wire(Array(CreatePartitionsTopicResult))

@@ -28,20 +28,26 @@ Source: protocol guide; KIP-98, 447, 588, 664, 890, 994.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT16, INT32, INT64, STRING, Array, wire
+from pyspark_kafkalog.protocol.codec import (
+    BOOL,
+    ERROR_CODE,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Array,
+    WireStruct,
+    wire,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnTopic:
+class AddPartitionsToTxnTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnTransaction:
+class AddPartitionsToTxnTransaction(WireStruct):
     transactional_id: str = wire(STRING, 4)
     producer_id: int = wire(INT64, 4)
     producer_epoch: int = wire(INT16, 4)
@@ -49,8 +55,7 @@ class AddPartitionsToTxnTransaction:
     topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic), 4)
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnRequest:
+class AddPartitionsToTxnRequest(WireStruct):
     transactions: tuple[AddPartitionsToTxnTransaction, ...] = wire(Array(AddPartitionsToTxnTransaction), 4)
     v3_and_below_transactional_id: str = wire(STRING, 0, 3)
     v3_and_below_producer_id: int = wire(INT64, 0, 3)
@@ -58,28 +63,24 @@ class AddPartitionsToTxnRequest:
     v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...] = wire(Array(AddPartitionsToTxnTopic), 0, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnPartitionResult:
+class AddPartitionsToTxnPartitionResult(WireStruct):
     partition_index: int = wire(INT32)
     partition_error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnTopicResult:
+class AddPartitionsToTxnTopicResult(WireStruct):
     name: str = wire(STRING)
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...] = wire(
         Array(AddPartitionsToTxnPartitionResult)
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnResult:
+class AddPartitionsToTxnResult(WireStruct):
     transactional_id: str = wire(STRING, 4)
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...] = wire(Array(AddPartitionsToTxnTopicResult), 4)
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsToTxnResponse:
+class AddPartitionsToTxnResponse(WireStruct):
     """Adds all partitions or none."""
 
     throttle_time_ms: int = wire(INT32)
@@ -90,30 +91,26 @@ class AddPartitionsToTxnResponse:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class AddOffsetsToTxnRequest:
+class AddOffsetsToTxnRequest(WireStruct):
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT16)
     group_id: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True)
-class AddOffsetsToTxnResponse:
+class AddOffsetsToTxnResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class EndTxnRequest:
+class EndTxnRequest(WireStruct):
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT16)
     committed: bool = wire(BOOL)
 
 
-@dataclass(frozen=True, slots=True)
-class EndTxnResponse:
+class EndTxnResponse(WireStruct):
     """Success: the decision is stored, and the markers in the partitions follow."""
 
     throttle_time_ms: int = wire(INT32)
@@ -122,8 +119,7 @@ class EndTxnResponse:
     producer_epoch: int = wire(INT16, 5, default=-1, ignorable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitRequestPartition:
+class TxnOffsetCommitRequestPartition(WireStruct):
     """The next offset to read; epoch -1 is unknown."""
 
     partition_index: int = wire(INT32)
@@ -132,14 +128,12 @@ class TxnOffsetCommitRequestPartition:
     committed_metadata: str | None = wire(STRING, default="", null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitRequestTopic:
+class TxnOffsetCommitRequestTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = wire(Array(TxnOffsetCommitRequestPartition))
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitRequest:
+class TxnOffsetCommitRequest(WireStruct):
     """Generation -1 with an empty member id: the committer is not a group member."""
 
     transactional_id: str = wire(STRING)
@@ -152,32 +146,27 @@ class TxnOffsetCommitRequest:
     topics: tuple[TxnOffsetCommitRequestTopic, ...] = wire(Array(TxnOffsetCommitRequestTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitResponsePartition:
+class TxnOffsetCommitResponsePartition(WireStruct):
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitResponseTopic:
+class TxnOffsetCommitResponseTopic(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[TxnOffsetCommitResponsePartition, ...] = wire(Array(TxnOffsetCommitResponsePartition))
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommitResponse:
+class TxnOffsetCommitResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = wire(Array(TxnOffsetCommitResponseTopic))
 
 
-@dataclass(frozen=True, slots=True)
-class WritableTxnMarkerTopic:
+class WritableTxnMarkerTopic(WireStruct):
     name: str = wire(STRING)
     partition_indexes: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class WritableTxnMarker:
+class WritableTxnMarker(WireStruct):
     """``transaction_result`` is true for a commit."""
 
     producer_id: int = wire(INT64)
@@ -187,47 +176,39 @@ class WritableTxnMarker:
     coordinator_epoch: int = wire(INT32, default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTxnMarkersRequest:
+class WriteTxnMarkersRequest(WireStruct):
     markers: tuple[WritableTxnMarker, ...] = wire(Array(WritableTxnMarker))
 
 
-@dataclass(frozen=True, slots=True)
-class WritableTxnMarkerPartitionResult:
+class WritableTxnMarkerPartitionResult(WireStruct):
     partition_index: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class WritableTxnMarkerTopicResult:
+class WritableTxnMarkerTopicResult(WireStruct):
     name: str = wire(STRING)
     partitions: tuple[WritableTxnMarkerPartitionResult, ...] = wire(Array(WritableTxnMarkerPartitionResult))
 
 
-@dataclass(frozen=True, slots=True)
-class WritableTxnMarkerResult:
+class WritableTxnMarkerResult(WireStruct):
     producer_id: int = wire(INT64)
     topics: tuple[WritableTxnMarkerTopicResult, ...] = wire(Array(WritableTxnMarkerTopicResult))
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTxnMarkersResponse:
+class WriteTxnMarkersResponse(WireStruct):
     markers: tuple[WritableTxnMarkerResult, ...] = wire(Array(WritableTxnMarkerResult))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeTransactionsRequest:
+class DescribeTransactionsRequest(WireStruct):
     transactional_ids: tuple[str, ...] = wire(Array(STRING))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicData:
+class TopicData(WireStruct):
     topic: str = wire(STRING)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionState:
+class TransactionState(WireStruct):
     """Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort."""
 
     error_code: ErrorCode = wire(ERROR_CODE)
@@ -240,14 +221,12 @@ class TransactionState:
     topics: tuple[TopicData, ...] = wire(Array(TopicData))
 
 
-@dataclass(frozen=True, slots=True)
-class DescribeTransactionsResponse:
+class DescribeTransactionsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     transaction_states: tuple[TransactionState, ...] = wire(Array(TransactionState))
 
 
-@dataclass(frozen=True, slots=True)
-class ListTransactionsRequest:
+class ListTransactionsRequest(WireStruct):
     """Without filters: all. ``duration_filter`` in ms, -1 for any."""
 
     state_filters: tuple[str, ...] = wire(Array(STRING))
@@ -255,15 +234,13 @@ class ListTransactionsRequest:
     duration_filter: int = wire(INT64, 1, default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTransaction:
+class ListedTransaction(WireStruct):
     transactional_id: str = wire(STRING)
     producer_id: int = wire(INT64)
     transaction_state: str = wire(STRING)
 
 
-@dataclass(frozen=True, slots=True)
-class ListTransactionsResponse:
+class ListTransactionsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE)
     unknown_state_filters: tuple[str, ...] = wire(Array(STRING))
