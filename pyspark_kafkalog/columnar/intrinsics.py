@@ -332,9 +332,6 @@ crc32 = crc32_by_folding if FOLDS else crc_by_tables
 crc32c = crc32c_by_folding if FOLDS else crc_by_tables
 
 
-# --- big-endian numbers
-
-
 @_inlined
 def int32(pos):
     value = get8(pos) << 24 | get8(pos + 1) << 16 | get8(pos + 2) << 8 | get8(pos + 3)

@@ -212,9 +212,6 @@ def regions_fit(layout, size):
     return True
 
 
-# --- the kernel
-
-
 def _named(function, name):
     """``function`` compiled under a name that includes ``name``.
 

@@ -66,9 +66,6 @@ _OWN_KIND, _NO_KIND = OWN_KIND, NO_KIND
 _inlined = njit(nogil=True, forceinline=True)
 
 
-# --- reading
-
-
 @_inlined
 def _read_field(pos, end):
     """(status, size, position) of a field with its size in front; -1 means null."""
@@ -118,9 +115,6 @@ def _time(base, fields, kind):
     if kind == _LOG_APPEND_TIME and fields[3] == _LOG_APPEND_TIME:
         return in_microseconds(base)
     return in_microseconds(fields[1])
-
-
-# --- walking
 
 
 @_inlined
@@ -185,9 +179,6 @@ def walk_messages(source, start, stop, below, found):
     found[k.WALK_END], found[k.WALK_COUNT] = pos - data, count
     found[k.WALK_FIRST_OFFSET], found[k.WALK_LAST_OFFSET] = first, last
     return why
-
-
-# --- writing
 
 
 @_inlined

@@ -127,9 +127,6 @@ class _ListColumns(ABC):
         return columns
 
 
-# --- v2
-
-
 @dataclass(slots=True)
 class _Scan:
     """Fields of records as stored: numbers still zigzag coded. *Not thread-safe.*"""
@@ -391,9 +388,6 @@ _ENTRY = struct.Struct(">iBBI")
 _CRC = struct.Struct(">I")
 
 
-# --- v0 and v1
-
-
 class _MessageColumns(_ListColumns):
     """Columns of v0 and v1 messages, which the walk has verified."""
 
@@ -454,9 +448,6 @@ def _time_and_kind(block: Block, magic: int, attributes: int, time: int) -> tupl
     if block.append_time == TimestampType.LOG_APPEND_TIME:
         return block.timestamp, TimestampType.LOG_APPEND_TIME
     return time, TimestampType.CREATE_TIME
-
-
-# --- 0.7
 
 
 class _EntryColumns(_ListColumns):

@@ -71,9 +71,6 @@ _compiled = njit(nogil=True)
 _inlined = njit(nogil=True, forceinline=True)
 
 
-# --- reading
-
-
 @_compiled
 def _long_number(pos, end, bits):
     """The zigzag varint at ``pos`` and the position after it, 0 if it is cut short or too long."""
@@ -182,9 +179,6 @@ def _time(base, fields, append_time):
     return in_microseconds(base)
 
 
-# --- writing
-
-
 @_compiled
 def _write_headers(pos, end, count, arena, layout, state):
     _, pos = _read_number(pos, end, 32)
@@ -217,17 +211,11 @@ def _write_record(fields, headers, offset, time, arena, layout, state):
     put64(state, k.ROWS, get64(state, k.ROWS) + 1)
 
 
-# --- the whole
-
-
 _fill = filler("records", _read_record, _time, _write_record)
 
 
 def fill_columns(source, table, arena, layout, state):
     return _fill(source, table, arena, layout, state)
-
-
-# --- walking
 
 
 @_inlined

@@ -113,9 +113,6 @@ def _missing(codec: Codec, package: str) -> UnsupportedCompression:
     return UnsupportedCompression(f"{codec.name.lower()} needs the package {package}, which is not installed")
 
 
-# --- gzip
-
-
 def _gzip_library() -> tuple[Any, tuple[Any, ...]]:
     try:
         from isal import isal_zlib
@@ -162,9 +159,6 @@ def _gzip_members(library: Any, out: bytearray, rest: memoryview, max_bytes: int
                 raise _too_large(Codec.GZIP, max_bytes)
             rest = rest[len(given) - len(member.unused_data) :]
     return memoryview(out)
-
-
-# --- snappy
 
 
 def _snappy_library() -> Any:
@@ -244,9 +238,6 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
     return blocks
 
 
-# --- lz4
-
-
 def _lz4_library() -> Any:
     try:
         import lz4.frame
@@ -294,9 +285,6 @@ def _lz4_claim(library: Any, view: memoryview, max_bytes: int) -> int:
     if size > _LZ4_MAX_RATIO * len(view):
         raise _corrupt(Codec.LZ4, f"a frame of {len(view)} bytes claims {size}")
     return size
-
-
-# --- zstd
 
 
 def _zstd_library() -> Any:

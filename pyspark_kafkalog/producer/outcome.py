@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from pyspark_kafkalog.client.retry import RetryPolicy
 from pyspark_kafkalog.config.producer_config import ProducerConfig
@@ -45,18 +46,14 @@ _MOVED = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class OutcomeHandler:
     """*Not thread-safe: the sender's thread only.* Holds no batches."""
 
-    def __init__(
-        self,
-        accumulator: Accumulator,
-        directory: ProducerMetadata,
-        policy: RetryPolicy,
-        config: ProducerConfig,
-    ) -> None:
-        self._accumulator, self._directory = accumulator, directory
-        self._policy, self._config = policy, config
+    accumulator: Accumulator
+    directory: ProducerMetadata
+    policy: RetryPolicy
+    config: ProducerConfig
 
     def answered(
         self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
@@ -70,13 +67,13 @@ class OutcomeHandler:
             return
         code = result.error_code
         if code == ErrorCode.NONE:
-            self._accumulator.trouble = None
-            self._accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
+            self.accumulator.trouble = None
+            self.accumulator.settle(batch, result.base_offset, result.log_append_time_ms)
         elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             # An earlier attempt stored it, too long ago for the broker to know the offset.
-            self._accumulator.settle(batch)
+            self.accumulator.settle(batch)
         elif code in _SEQUENCE_ERRORS and batch.base_sequence >= 0:
-            if self._config.transactional_id is None:
+            if self.config.transactional_id is None:
                 self._renumber(batch, code, now)
             else:
                 self._refused(batch, result, peer, now)
@@ -84,36 +81,36 @@ class OutcomeHandler:
             logger.warning(
                 "%s: a batch of %d records is too large for %s; sent as two", batch.tp, batch.count, peer
             )
-            self._accumulator.split(batch, now)
+            self.accumulator.split(batch, now)
         else:
             if code in _MOVED:
-                self._directory.stale = True
+                self.directory.stale = True
             self.failed(batch, self._error(batch, result, peer), now)
 
     def failed(self, batch: ProducerBatch, error: KafkaError, now: float) -> None:
         if batch.settled:
             return
-        batch.last_failure = self._accumulator.trouble = error
-        wait = self._policy.again(error, batch.attempts)
+        batch.last_failure = self.accumulator.trouble = error
+        wait = self.policy.again(error, batch.attempts)
         if wait is not None:
-            self._accumulator.repeat(batch, now + wait)
+            self.accumulator.repeat(batch, now + wait)
             return
-        self._accumulator.settle(batch, error=error)
+        self.accumulator.settle(batch, error=error)
 
     def expired(self, batch: ProducerBatch) -> None:
-        reason = batch.last_failure or self._accumulator.trouble
+        reason = batch.last_failure or self.accumulator.trouble
         if reason is None:
-            leader = self._directory.leader(batch.tp)
+            leader = self.directory.leader(batch.tp)
             why = "the partition has no leader" if leader is None else "no response has come"
         else:
             why = str(reason)
         text = (
             f"{batch.tp}: {batch.count} record(s) not delivered within delivery.timeout.ms="
-            f"{self._config.delivery_timeout_ms}: {why}"
+            f"{self.config.delivery_timeout_ms}: {why}"
         )
         if batch.sent:
             text += "; they may have been stored anyway"
-        self._accumulator.settle(batch, error=RequestTimedOut(text))
+        self.accumulator.settle(batch, error=RequestTimedOut(text))
 
     def no_identity(self, error: KafkaError) -> None:
         """No producer id is available, so nothing can be sent."""
@@ -122,26 +119,26 @@ class OutcomeHandler:
                 f"{error}; idempotent producers need Kafka 0.11 or later. For older brokers set "
                 "enable.idempotence=false and the message.format of their time: v1 in 0.10, v0 in 0.8 and 0.9"
             )
-        for batch in self._accumulator.unsettled():
-            self._accumulator.settle(batch, error=error)
+        for batch in self.accumulator.unsettled():
+            self.accumulator.settle(batch, error=error)
 
     def _renumber(self, batch: ProducerBatch, code: ErrorCode, now: float) -> None:
         """Retry a batch whose sequence numbers were refused; restart numbering if they can never be right."""
         batch.last_failure = error_for(code, f"{batch.tp}: {code.name} at sequence {batch.base_sequence}")
-        again = now + self._policy.backoff(batch.attempts)
+        again = now + self.policy.backoff(batch.attempts)
         forgotten = code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        if self._accumulator.repeat_refused(batch, again, new_id=forgotten):
+        if self.accumulator.repeat_refused(batch, again, new_id=forgotten):
             logger.warning("%s; continuing with new sequence numbers", batch.last_failure)
 
     def _refused(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str, now: float) -> None:
         """As `_renumber` in a transaction: numbers stay, so an error without an earlier failure ends it."""
         error = self._error(batch, result, peer)
-        earlier = not self._accumulator.is_first(batch)
+        earlier = not self.accumulator.is_first(batch)
         if result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:
             batch.last_failure = error
-            self._accumulator.repeat(batch, now + self._policy.backoff(batch.attempts))
+            self.accumulator.repeat(batch, now + self.policy.backoff(batch.attempts))
         else:
-            self._accumulator.settle(batch, error=error)
+            self.accumulator.settle(batch, error=error)
 
     def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
         detail = result.error_message or result.error_code.name

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -36,16 +37,16 @@ Done = Callable[[Any, "KafkaError | None"], object]  # called with a task's resu
 _LONGEST_WAIT = 1.0  # seconds between checks of the metadata's age
 
 
+@dataclass(slots=True, eq=False)
 class BrokerLink:
     """*Owned by the sender's thread.* A broker's connection, if any, and its unanswered batches."""
 
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.connection: Connection | None = None
-        self.sent: dict[Ticket, list[ProducerBatch]] = {}
-        self.unconfirmed: list[ProducerBatch] = []
-        self.failures = 0
-        self.not_before = 0.0
+    node_id: int
+    connection: Connection | None = None
+    sent: dict[Ticket, list[ProducerBatch]] = field(default_factory=dict)
+    unconfirmed: list[ProducerBatch] = field(default_factory=list)
+    failures: int = 0
+    not_before: float = 0.0
 
     def batches(self) -> list[ProducerBatch]:
         return [batch for batches in self.sent.values() for batch in batches] + self.unconfirmed

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 
 from pyspark_kafkalog.client.discovery import Cluster
@@ -152,16 +153,15 @@ def consequence(step: FailedCall, error: KafkaError) -> Consequence:
     return Consequence.ABORT if code in _ABORTABLE[step] else Consequence.CLOSE
 
 
+@dataclass(slots=True)
 class TransactionState:
     """*Guarded by its manager's lock.* Each method is an event from the user or a broker."""
 
-    def __init__(self) -> None:
-        self.state = ProducerPhase.UNINITIALIZED
-        self.cause: KafkaError | None = None  # why the state is FAILED or FATAL
-        self.partitions: frozenset[TopicPartition] = frozenset()
-        """Partitions in the open transaction; replaced as a whole."""
-        self.groups: frozenset[str] = frozenset()
-        self.renewing = False  # whether the next transaction needs another epoch
+    state: ProducerPhase = ProducerPhase.UNINITIALIZED
+    cause: KafkaError | None = None  # why the state is FAILED or FATAL
+    partitions: frozenset[TopicPartition] = frozenset()  # in the open transaction; replaced as a whole
+    groups: frozenset[str] = frozenset()
+    renewing: bool = False  # whether the next transaction needs another epoch
 
     @property
     def empty(self) -> bool:

@@ -142,9 +142,6 @@ _FORBIDDEN = (("\0", "\x1f"), ("\x7f", "\x9f"), ("\ud800", "\uf8ff"), ("\ufff0",
 """First and last characters of forbidden ranges."""
 
 
-# --- reading
-
-
 def decode_request(frame: bytes | bytearray | memoryview) -> Request:
     """The request in ``frame``, without its size. Topics and numbers are not checked, but the fields must end
     with the frame: that detects today's requests, which begin with the same numbers.
@@ -248,9 +245,6 @@ def _offsets_response(buf: memoryview, pos: int, error_code: ErrorCode) -> Offse
     if count * 8 != len(buf) - pos:
         raise InvalidRequest(f"{count} offsets in {len(buf) - pos} bytes")
     return OffsetsResponse(error_code, struct.unpack_from(f">{count}q", buf, pos))
-
-
-# --- writing
 
 
 def encode_request(request: Request) -> list[Part]:

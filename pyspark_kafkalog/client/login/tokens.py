@@ -54,13 +54,13 @@ class TokenSource(Protocol):
         """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, or `CannotConnect` to be retried."""
 
 
+@dataclass(slots=True, eq=False)
 class _Kept:
     """*Thread-safe.* The cached token of a source; `lock` guards it and makes others wait for a fetch."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.token: Token | None = None
-        self.renew_at = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    token: Token | None = None
+    renew_at: float = 0.0
 
 
 _kept: dict[TokenSource, _Kept] = {}
