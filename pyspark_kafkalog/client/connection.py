@@ -28,6 +28,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, decode_response, encode_request
+from pyspark_kafkalog.protocol.frames import SIZE_BYTES
 from pyspark_kafkalog.security.references import resolved
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
 
 _SECURED = ("SSL", "SASL_SSL")
 _TLS_ALERT = 0x1503  # first two bytes of a TLS alert, with which a TLS port may answer plain text
-_SIZE_BYTES = 4
-
 _RENEWED_BETWEEN = 0.85, 0.95
 """A login is renewed between these fractions of its lifetime, as in Kafka's Java clients."""
 _LEAST_PAUSE_SECONDS = 1.0  # minimum between logins of one connection; Kafka refuses earlier ones
@@ -325,7 +324,7 @@ class Connection:
         if api_of(type(message)).key == ApiKey.SASL_AUTHENTICATE and self._logs_in_bare:
             token = message.auth_bytes
             ticket = Ticket(ApiKey.SASL_AUTHENTICATE, 0, 0, self._clock.monotonic(), bare=True)
-            parts: list[Any] = [len(token).to_bytes(_SIZE_BYTES, "big"), token]
+            parts: list[Any] = [len(token).to_bytes(SIZE_BYTES, "big"), token]
         else:
             ticket, parts = self._prepare(message, None)
         ticket.dropped, self._login_ticket = True, ticket

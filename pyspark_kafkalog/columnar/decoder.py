@@ -42,10 +42,9 @@ from pyspark_kafkalog.columnar.entry_walk import EntryWalk
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.python_engine import PlainEngine
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.formats.message_set import ExpectedOffsets
+from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, ExpectedOffsets
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
-MAX_BATCH_BYTES = 128 << 20  # default limit for one decompressed batch; no client sends batches near it
 DECOMPRESSED_BYTES = 64 << 20
 DECOMPRESSED_RATIO = 16
 """Limit for one answer's decompressed size, the larger of bytes and ratio; the reader asks again for the

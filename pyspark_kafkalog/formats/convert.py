@@ -38,7 +38,7 @@ from pyspark_kafkalog.formats.batch import (
     verify_crc,
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
-from pyspark_kafkalog.formats.legacy import Message, encode_entry, messages, wrap_set
+from pyspark_kafkalog.formats.legacy import ENTRY_OVERHEAD, Message, encode_entry, messages, wrap_set
 from pyspark_kafkalog.formats.message_set import LOWEST, codec_at, frames, magic_at
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads
@@ -334,7 +334,6 @@ class _Block:
 
 _HEAD = Struct(">8xi4xB4xh")  # length, magic, and a v2 batch's attributes; shorter than any whole entry
 HEAD_BYTES = _HEAD.size
-_OVERHEAD = 12  # bytes of an entry before those counted by its length
 _ZSTD = int(Codec.ZSTD)
 
 
@@ -362,5 +361,5 @@ def readable_until(buf: Buffer, pos: int, limits: ReaderLimits) -> tuple[int, bo
             return pos, True
         if length <= 0:
             break
-        pos += _OVERHEAD + length
+        pos += ENTRY_OVERHEAD + length
     return pos, False

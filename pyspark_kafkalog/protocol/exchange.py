@@ -243,7 +243,7 @@ def encode_request(request: Any, *, version: int, correlation_id: int, client_id
     if api.flexible(version):
         out.append(0)
     message.write(out, request)
-    return _parts(out)
+    return framed(out)
 
 
 def encode_response(response: Any, *, version: int, correlation_id: int) -> list[Part]:
@@ -255,7 +255,7 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
     if api.flexible_answer_header(version):
         out.append(0)
     message.write(out, response)
-    return _parts(out)
+    return framed(out)
 
 
 def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
@@ -322,8 +322,8 @@ def _codec(api: Api, cls: Any, version: int) -> Codec:
     return codec(cls, version, api.flexible(version))
 
 
-def _parts(out: Output) -> list[Part]:
-    """Write the size into the first bytes and split ``out`` at its regions."""
+def framed(out: Output) -> list[Part]:
+    """``out``, which begins with room for the size, as parts: split at its regions."""
     size = len(out) - _SIZE.size + sum(len(region) for _, region in out.regions)
     try:
         _SIZE.pack_into(out, 0, size)

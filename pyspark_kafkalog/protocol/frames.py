@@ -51,7 +51,7 @@ class FrameReader:
         return bool(self._staged if self._body is None else self._filled or not self._whole)
 
     def buffer(self, *, whole: bool = True) -> memoryview:
-        """Memory for the next bytes; release it, then call `received`. ``whole``: also for the next size."""
+        """Memory for the next bytes; release it, then call `received`. ``whole``: for an expected frame."""
         if self.failure is not None:
             raise self.failure
         body = self._body

@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
-from pyspark_kafkalog.protocol.exchange import Part
+from pyspark_kafkalog.protocol.exchange import Part, framed
+from pyspark_kafkalog.protocol.primitives import Output
 
 ANY_PARTITION = -1  # the broker chooses; only in produce requests
 MAX_TOPIC_LENGTH = 255  # in characters: the default of ``max.topic.name.length``
@@ -248,74 +249,47 @@ def _offsets_response(buf: memoryview, pos: int, error_code: ErrorCode) -> Offse
 
 
 def encode_request(request: Request) -> list[Part]:
-    out = _Parts()
+    out = Output(bytes(_INT32.size))
     try:
         if isinstance(request, ProduceRequest):
-            out.add(_INT16.pack(RequestType.PRODUCE))
+            out += _INT16.pack(RequestType.PRODUCE)
             _write_produce(out, request)
         elif isinstance(request, FetchRequest):
-            out.add(_INT16.pack(RequestType.FETCH) + _fetch_bytes(request))
+            out += _INT16.pack(RequestType.FETCH) + _fetch_bytes(request)
         elif isinstance(request, MultiFetchRequest):
             _write_count(out, RequestType.MULTIFETCH, request.fetches)
-            out.add(b"".join(map(_fetch_bytes, request.fetches)))
+            out += b"".join(map(_fetch_bytes, request.fetches))
         elif isinstance(request, MultiProduceRequest):
             _write_count(out, RequestType.MULTIPRODUCE, request.produces)
             for produce in request.produces:
                 _write_produce(out, produce)
         else:
-            out.add(_INT16.pack(RequestType.OFFSETS) + _topic_bytes(request.topic))
-            out.add(_OFFSETS.pack(request.partition, request.timestamp, request.max_offsets))
+            out += _INT16.pack(RequestType.OFFSETS) + _topic_bytes(request.topic)
+            out += _OFFSETS.pack(request.partition, request.timestamp, request.max_offsets)
     except struct.error as e:
         raise InvalidRequest(f"{type(request).__name__}: {e}") from None
-    return out.framed()
+    return framed(out)
 
 
 def encode_response(response: Response) -> list[Part]:
     """A response as parts, size included; errors unknown to 0.7 become -1."""
-    out = _Parts()
-    out.add(_INT16.pack(known_error(response.error_code)))
+    out = Output(bytes(_INT32.size))
+    out += _INT16.pack(known_error(response.error_code))
     if isinstance(response, FetchResponse):
-        out.region(response.messages)
+        out.regions.append((len(out), response.messages))
     elif isinstance(response, MultiFetchResponse):
         for part in response.responses:
             size = _INT16.size + len(part.messages)
             if size > _MAX_FRAME_BYTES:
                 raise InvalidRequest(f"part of {size} bytes; the limit is {_MAX_FRAME_BYTES}")
-            out.add(_SIZE_AND_ERROR.pack(size, known_error(part.error_code)))
-            out.region(part.messages)
+            out += _SIZE_AND_ERROR.pack(size, known_error(part.error_code))
+            out.regions.append((len(out), part.messages))
     else:
         try:
-            out.add(struct.pack(f">i{len(response.offsets)}q", len(response.offsets), *response.offsets))
+            out += struct.pack(f">i{len(response.offsets)}q", len(response.offsets), *response.offsets)
         except struct.error as e:
             raise InvalidRequest(f"offsets {response.offsets}: {e}") from None
-    return out.framed()
-
-
-class _Parts:
-    """Bytes, and the regions between them. *Not thread-safe: belongs to one message.*"""
-
-    def __init__(self) -> None:
-        self._parts: list[Part] = []
-        self._bytes = bytearray(_INT32.size)
-        self._size = 0
-
-    def add(self, data: bytes) -> None:
-        self._bytes += data
-        self._size += len(data)
-
-    def region(self, region: Any) -> None:
-        self._parts += (self._bytes, region)
-        self._bytes = bytearray()
-        self._size += len(region)
-
-    def framed(self) -> list[Part]:
-        if self._size > _MAX_FRAME_BYTES:
-            raise InvalidRequest(f"message of {self._size} bytes; the limit is {_MAX_FRAME_BYTES}")
-        if self._bytes:
-            self._parts.append(self._bytes)
-        first: Any = self._parts[0]
-        _INT32.pack_into(first, 0, self._size)
-        return self._parts
+    return framed(out)
 
 
 def _topic_bytes(topic: str) -> bytes:
@@ -327,12 +301,12 @@ def _fetch_bytes(fetch: FetchRequest) -> bytes:
     return _topic_bytes(fetch.topic) + _FETCH.pack(fetch.partition, fetch.offset, fetch.max_bytes)
 
 
-def _write_produce(out: _Parts, produce: ProduceRequest) -> None:
-    out.add(_topic_bytes(produce.topic) + _PRODUCE.pack(produce.partition, len(produce.messages)))
-    out.region(produce.messages)
+def _write_produce(out: Output, produce: ProduceRequest) -> None:
+    out += _topic_bytes(produce.topic) + _PRODUCE.pack(produce.partition, len(produce.messages))
+    out.regions.append((len(out), produce.messages))
 
 
-def _write_count(out: _Parts, kind: RequestType, of: Sequence[object]) -> None:
+def _write_count(out: Output, kind: RequestType, of: Sequence[object]) -> None:
     if len(of) > _MAX_COUNT:
         raise InvalidRequest(f"{kind.name} with {len(of)} parts; the limit is {_MAX_COUNT}")
-    out.add(_INT16.pack(kind) + _INT16.pack(len(of)))
+    out += _INT16.pack(kind) + _INT16.pack(len(of))
