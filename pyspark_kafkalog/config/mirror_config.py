@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pyspark_kafkalog.config.classic_config import (
     PROTOCOL_07,
@@ -139,6 +139,9 @@ class Target07Config(ClassicProducerConfig):
             )
 
 
+Source: TypeAlias = SourceConfig | BrokersSourceConfig
+Target: TypeAlias = ProducerConfig | Target07Config
+
 SOURCE_LEFT_OUT = {
     "auto_commit": "a mirror commits after delivery",
     "auto_commit_interval_ms": "use offset.commit.interval.ms, for all sources",
@@ -173,8 +176,8 @@ _CODEC_FIELDS = ("compression_type", "compression_codec")
 @dataclass(frozen=True, slots=True)
 class Mirroring:
     mirror: MirrorConfig
-    sources: Mapping[str, SourceConfig | BrokersSourceConfig]
-    target: ProducerConfig | Target07Config
+    sources: Mapping[str, Source]
+    target: Target
     keep_codec: bool  # whether messages keep their compression, because the target sets no codec
 
 
@@ -204,9 +207,7 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
     return Mirroring(own, sources, target, keep_codec=codec_names.isdisjoint(given))
 
 
-def _source_class(
-    properties: Mapping[str, object], prefix: str, source: str
-) -> type[SourceConfig] | type[BrokersSourceConfig]:
+def _source_class(properties: Mapping[str, object], prefix: str, source: str) -> type[Source]:
     if not any(prefix + name in properties for name in _names_of(BrokersSourceConfig, "bootstrap_servers")):
         return SourceConfig
     for name in _names_of(SourceConfig, "zookeeper_connect"):
@@ -223,9 +224,7 @@ def _source_class(
     return BrokersSourceConfig
 
 
-def _source(
-    own: MirrorConfig, name: str, given: Mapping[str, object], source: str
-) -> SourceConfig | BrokersSourceConfig:
+def _source(own: MirrorConfig, name: str, given: Mapping[str, object], source: str) -> Source:
     prefix = f"{SOURCE}{name}."
     cls = _source_class(given, "", source)
     by_brokers = cls is BrokersSourceConfig
@@ -241,23 +240,21 @@ def _source(
     if by_brokers:
         given = {name: value for name, value in given.items() if name != "protocol"}
         fixed = {"enable.auto.commit": False, "auto.commit.interval.ms": interval}
-    found: SourceConfig | BrokersSourceConfig = _parsed(cls, given, fixed, prefix, source)
-    return found
+    parsed: Source = _parsed(cls, given, fixed, prefix, source)
+    return parsed
 
 
-def _target(
-    cls: type[ProducerConfig] | type[Target07Config], given: Mapping[str, object], source: str
-) -> ProducerConfig | Target07Config:
+def _target(cls: type[Target], given: Mapping[str, object], source: str) -> Target:
     left_out = TARGET_07_LEFT_OUT if cls is Target07Config else TARGET_LEFT_OUT
     _refuse(cls, left_out, given, TARGET, source)
     fixed = {"protocol": PROTOCOL_07} if cls is Target07Config else {}
-    found: ProducerConfig | Target07Config = _parsed(cls, given, fixed, TARGET, source)
-    if isinstance(found, ProducerConfig) and found.required_acks == 0:
+    parsed: Target = _parsed(cls, given, fixed, TARGET, source)
+    if isinstance(parsed, ProducerConfig) and parsed.required_acks == 0:
         raise InvalidConfig(
             f"{source}: {TARGET}acks=0 is not allowed in a mirror, which must know what was delivered; "
             "allowed: all, -1 and 1"
         )
-    return found
+    return parsed
 
 
 def _parsed(
@@ -270,11 +267,7 @@ def _parsed(
         raise InvalidConfig(f"{prefix}*: {e}") from e
 
 
-def _check(
-    own: MirrorConfig,
-    sources: Mapping[str, SourceConfig | BrokersSourceConfig],
-    target: ProducerConfig | Target07Config,
-) -> None:
+def _check(own: MirrorConfig, sources: Mapping[str, Source], target: Target) -> None:
     if not isinstance(target, Target07Config):
         return
     if own.partition_assignment == AS_SOURCE and (target.broker_list or target.partitioner_class):
@@ -283,13 +276,12 @@ def _check(
             "target.partitioner.class: with target.broker.list partitions are chosen at random"
         )
     for name, one in sources.items():
-        if isinstance(one, BrokersSourceConfig):
-            continue
-        same = (one.connect, one.zookeeper_prefix_07) == (
-            target.zookeeper_connect,
-            target.zookeeper_prefix_07,
-        )
-        if same and one.protocol == PROTOCOL_07:
+        if (
+            isinstance(one, SourceConfig)
+            and one.protocol == PROTOCOL_07
+            and one.connect == target.zookeeper_connect
+            and one.zookeeper_prefix_07 == target.zookeeper_prefix_07
+        ):
             raise InvalidConfig(f"source {name} and the target are the same cluster: {one.connect}")
 
 

@@ -234,23 +234,19 @@ def _frozen(numbers: np.ndarray) -> np.ndarray:
     return found
 
 
+@dataclass(eq=False, repr=False)
 class Columns:
     """*Not thread-safe.* Columns of equal length; all but values and times may be missing."""
 
-    def __init__(
-        self,
-        values: list[bytes | None],
-        keys: list[bytes | None] | None,
-        times: list[int],
-        headers: list[Sequence[Header]] | None,
-        partitions: list[int | None] | None,
-        *,
-        own_times: bool,
-        size_bound: SizeBound = record_size_bound,
-    ) -> None:
-        self.values, self.keys, self.times, self.headers = values, keys, times, headers
-        self.partitions = partitions
-        self._own_times, self._size_bound = own_times, size_bound
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    times: list[int]
+    headers: list[Sequence[Header]] | None
+    partitions: list[int | None] | None
+    own_times: bool
+    size_bound: SizeBound = record_size_bound
+
+    def __post_init__(self) -> None:
         self._ends = list(accumulate(self._sizes()))
 
     def __len__(self) -> int:
@@ -275,8 +271,8 @@ class Columns:
             [self.times[row] for row in rows],
             [self.headers[row] for row in rows] if self.headers is not None else None,
             None,
-            own_times=self._own_times,
-            size_bound=self._size_bound,
+            self.own_times,
+            self.size_bound,
         )
 
     def _sizes(self) -> Iterator[int]:
@@ -286,14 +282,14 @@ class Columns:
                 size + (len(key) if key is not None else 0)
                 for size, key in zip(contents, self.keys, strict=True)
             ]
-        own = self._own_times
+        own = self.own_times
         if self.headers is None:
             # Overhead grows with content, so the largest row's bounds all.
             most = max(contents, default=0)
-            overhead = self._size_bound(most, (), own) - most
+            overhead = self.size_bound(most, (), own) - most
             return (size + overhead for size in contents)
         return (
-            self._size_bound(size, headers, own) for size, headers in zip(contents, self.headers, strict=True)
+            self.size_bound(size, headers, own) for size, headers in zip(contents, self.headers, strict=True)
         )
 
 
