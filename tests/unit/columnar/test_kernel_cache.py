@@ -21,7 +21,7 @@ import numba.core.caching
 import pytest
 
 import pyspark_kafkalog
-from pyspark_kafkalog.columnar import message_kernels, record_kernels
+from pyspark_kafkalog.columnar import kernel_cache, message_kernels, record_kernels
 from pyspark_kafkalog.columnar.kernel_cache import compiled
 
 PACKAGE = Path(str(pyspark_kafkalog.__file__)).parent
@@ -213,3 +213,8 @@ def test_a_compiled_kernel_takes_its_own_types_only(toy: ModuleType) -> None:
     kernel: Any = compiled(toy.toy, toy.SIGNATURE)
     with pytest.raises(TypeError):
         kernel("text")
+
+
+@pytest.mark.parametrize("module", [*kernel_cache._DEPENDED_ON, *sorted(set(kernel_cache._MODULES.values()))])
+def test_the_files_that_a_kernel_depends_on_exist(module: str) -> None:
+    assert (Path(kernel_cache.__file__).parent / f"{module}.py").is_file()
