@@ -25,7 +25,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.tls_transport import TlsTransport
 from pyspark_kafkalog.client.transport import Transport
 from pyspark_kafkalog.config.client_config import ConsumerConfig
-from pyspark_kafkalog.security.contexts import client_context
+from pyspark_kafkalog.security.tls import client_context
 
 TOTAL_BYTES = 192 << 20
 FRAME_BYTES = (64 << 10, 1 << 20, 8 << 20)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
     from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
     from pyspark_kafkalog.classic.consumer.stream import Blacklist, ConsumerTimeout, Whitelist
-    from pyspark_kafkalog.classic.mirror.mirror import Mirror
+    from pyspark_kafkalog.classic.mirror import Mirror
     from pyspark_kafkalog.classic.producer.async_producer import (
         AsyncProducer,
         CallbackHandler,
@@ -210,7 +210,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "classic.consumer.consumer_connector": ("ConsumerConnector",),
     "classic.consumer.simple_consumer": ("SimpleConsumer",),
     "classic.consumer.stream": ("Blacklist", "ConsumerTimeout", "Whitelist"),
-    "classic.mirror.mirror": ("Mirror",),
+    "classic.mirror": ("Mirror",),
     "classic.producer.async_producer": ("AsyncProducer", "CallbackHandler", "EventHandler", "QueueFull"),
     "classic.producer.classic_producer": ("ClassicProducer", "ProducerData"),
     "classic.producer.sync_producer": ("ProducerRequest", "SyncProducer"),

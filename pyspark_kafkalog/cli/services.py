@@ -20,7 +20,7 @@ from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress
+    from pyspark_kafkalog.classic.mirror import Mirror, SourceProgress
 
 MIRROR_EPILOG = """\
 Examples:
@@ -51,7 +51,7 @@ def mirror(
     """
     config = mirror_config(load_properties(properties), source=str(properties))
     # Slow to import; --help does not need it.
-    from pyspark_kafkalog.classic.mirror.mirror import Mirror
+    from pyspark_kafkalog.classic.mirror import Mirror
 
     stops: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,8 +14,7 @@ from pyspark_kafkalog.errors import (
     ConnectionLost,
     FrameTooLarge,
 )
-from pyspark_kafkalog.security.contexts import client_context
-from pyspark_kafkalog.security.tls_stream import TlsStream
+from pyspark_kafkalog.security.tls import TlsStream, client_context
 
 _STAGE_BYTES = 262_144  # ciphertext per socket read; with 64 KiB a receiver needs a fifth more processor time
 _ENCRYPTED_BYTES = 65_536  # plaintext encrypted at once: four records

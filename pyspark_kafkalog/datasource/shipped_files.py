@@ -1,6 +1,6 @@
 """Files of a job (``--files``, ``addFile``): Spark puts them into a directory of each executor.
 
-Importing this module lets `security.files` find them, in the driver and in tasks.
+Importing this module lets `security.references` find them, in the driver and in tasks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark_kafkalog.security.files import look_also
+from pyspark_kafkalog.security.references import look_also
 
 
 def shipped_file(name: str) -> str | None:

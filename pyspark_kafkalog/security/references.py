@@ -1,7 +1,7 @@
-"""Replaces references to secrets kept elsewhere (``${file:/path:key}``) by their values.
+"""What properties refer to: files, and secrets kept elsewhere (``${file:/path:key}``).
 
-Done when connecting, in the connecting process: a Spark executor uses its own variables and files. The values
-stay with that connection.
+References are replaced when connecting, in the connecting process: a Spark executor uses its own variables
+and files. The values stay with that connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,30 @@ from pyspark_kafkalog.config.security_config import (
     resolvable,
 )
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.files import found_file
+
+Shipped = Callable[[str], str | None]
+"""Path of a file shipped under this base name, or None if nothing was shipped."""
+
+_shipped: Shipped | None = None
+
+
+def look_also(shipped: Shipped) -> None:
+    """From now on, also look for missing files where ``shipped`` says."""
+    global _shipped
+    _shipped = shipped
+
+
+def found_file(path: str, name: str) -> Path:
+    """The file at ``path``, or shipped under its base name. `InvalidConfig` has both places."""
+    there = Path(path)
+    if there.is_file():
+        return there
+    shipped = _shipped(there.name) if _shipped is not None else None
+    if shipped is not None and Path(shipped).is_file():
+        return Path(shipped)
+    also = f", nor was it shipped with the job: {shipped}" if shipped else ""
+    raise InvalidConfig(f"{name}: there is no file {path}{also}")
+
 
 C = TypeVar("C", bound=ProvidersConfig)
 

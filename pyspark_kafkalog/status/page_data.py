@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark_kafkalog.status.rate_history import History
-from pyspark_kafkalog.status.snapshot import GroupStatus, Rates, Snapshot, TopicStatus, magnitude
+from pyspark_kafkalog.status.snapshot import GroupStatus, History, Rates, Snapshot, TopicStatus, magnitude
 
 MOST_ROWS = 100
 """Rows per table."""

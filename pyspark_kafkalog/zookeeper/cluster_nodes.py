@@ -18,23 +18,21 @@ Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pyspark_kafkalog.config.zookeeper_config import znode_name
-from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import decode_id, encode_id
 from pyspark_kafkalog.zookeeper.paths import (
     MAX_PARTITIONS,
     NUMBER,
     JsonLayout,
     MalformedNode,
+    checked_name,
     is_count,
     json_bytes,
     json_object,
-    text_of,
 )
 
 CHANGES_KEPT = 100
@@ -97,13 +95,10 @@ class RegistryNode:
         return {change.topic for change in changes if change.topic}
 
     def has(self, tag: str) -> bool:
-        """Whether the kept changes include this tag."""
         return any(change.tag == tag for change in self.changes)
 
 
 class ClusterNodes:
-    """*Thread-safe: immutable.* Paths below a layout's prefix."""
-
     def __init__(self, layout: JsonLayout) -> None:
         self.topics = layout.topics
         self.configs = f"{layout.prefix}/config/topics"
@@ -111,10 +106,10 @@ class ClusterNodes:
         self.id_block = f"{layout.prefix}/latest_producer_id_block"
 
     def topic(self, name: str) -> str:
-        return f"{self.topics}/{_name(name)}"
+        return f"{self.topics}/{checked_name(name)}"
 
     def config(self, name: str) -> str:
-        return f"{self.configs}/{_name(name)}"
+        return f"{self.configs}/{checked_name(name)}"
 
     def deletion(self, topic_id: UUID) -> str:
         # Base64 ids may begin with a dash but never contain a slash, so any is a valid znode name.
@@ -140,7 +135,7 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
     what = f"topic {name!r}"
     if not data:
         return None  # a parent of the partitions that some broker registered
-    fields = json_object(text_of(data, what), what)
+    fields = json_object(data, what)
     partitions, pending = fields.get("partitions"), fields.get("pending", [])
     starts = fields.get("starts", {})
     if not isinstance(partitions, dict) or not isinstance(pending, list) or not isinstance(starts, dict):
@@ -165,12 +160,7 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
 
 def write_name_07(brokers: Collection[int]) -> bytes:
     """Value of a name that Kafka 0.7 topics use at these brokers; without brokers the name is free."""
-    fields: dict[str, object] = {
-        "version": 3,
-        "partitions": {},
-        "adding_replicas": {},
-        "removing_replicas": {},
-    }
+    fields = {"version": 3, "partitions": {}, "adding_replicas": {}, "removing_replicas": {}}
     return json_bytes(fields | ({"brokers_07": sorted(brokers)} if brokers else {}))
 
 
@@ -179,7 +169,7 @@ def read_name_07(name: str, data: bytes) -> frozenset[int]:
     if not data:
         return frozenset()
     what = f"topic {name!r}"
-    brokers = json_object(text_of(data, what), what).get("brokers_07", [])
+    brokers = json_object(data, what).get("brokers_07", [])
     if not isinstance(brokers, list) or not all(map(is_count, brokers)):
         raise MalformedNode(what, data)
     return frozenset(brokers)
@@ -191,7 +181,7 @@ def write_config(config: Mapping[str, str]) -> bytes:
 
 def read_config(name: str, data: bytes) -> dict[str, str]:
     what = f"the properties of topic {name!r}"
-    config: Any = json_object(text_of(data, what), what).get("config")
+    config: Any = json_object(data, what).get("config")
     if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
         raise MalformedNode(what, data)
     return config
@@ -203,7 +193,7 @@ def write_deleted(topic: DeletedTopic) -> bytes:
 
 def read_deleted(child: str, data: bytes) -> DeletedTopic:
     what = f"the deleted topic {child}"
-    fields = json_object(text_of(data, what), what)
+    fields = json_object(data, what)
     name, brokers = fields.get("name"), fields.get("brokers")
     if not isinstance(name, str) or not isinstance(brokers, list) or not all(map(is_count, brokers)):
         raise MalformedNode(what, data)
@@ -222,7 +212,7 @@ def write_id_block(broker: int, first: int, count: int) -> bytes:
 def read_id_block(data: bytes) -> int:
     """The first producer id after the last block."""
     what = "a block of producer ids"
-    end = str(json_object(text_of(data, what), what).get("block_end"))
+    end = str(json_object(data, what).get("block_end"))
     if not NUMBER.fullmatch(end):
         raise MalformedNode(what, data)
     return int(end) + 1
@@ -234,27 +224,20 @@ def write_registry(node: RegistryNode) -> bytes:
 
 
 def read_registry(data: bytes) -> RegistryNode | None:
-    """The registry; None if the node is only a parent of other znodes."""
+    """None if the node is only a parent of other znodes."""
     if not data:
         return None
     what = "the registry of topics"
-    fields = json_object(text_of(data, what), what)
+    fields = json_object(data, what)
     registry, members, changes = (fields.get(name) for name in ("registry", "members", "changes"))
-    if not isinstance(registry, str) or not isinstance(members, dict) or not isinstance(changes, list):
-        raise MalformedNode(what, data)
-    found: Sequence[Any] = changes
-    if not all(isinstance(each, list) and len(each) == 3 and is_count(each[0]) for each in found):
-        raise MalformedNode(what, data)
-    if not all(NUMBER.fullmatch(broker) for broker in members):
+    if (
+        not (isinstance(registry, str) and isinstance(members, dict) and isinstance(changes, list))
+        or not all(isinstance(each, list) and len(each) == 3 and is_count(each[0]) for each in changes)
+        or not all(NUMBER.fullmatch(broker) for broker in members)
+    ):
         raise MalformedNode(what, data)
     return RegistryNode(
         registry,
-        tuple(RegistryChange(int(version), str(name), str(tag)) for version, name, tag in found),
+        tuple(RegistryChange(int(version), str(name), str(tag)) for version, name, tag in changes),
         {int(broker): arrived is True for broker, arrived in members.items()},
     )
-
-
-def _name(text: str) -> str:
-    if not znode_name.test(text):
-        raise InvalidConfig(f"{text!r} cannot be the name of a znode")
-    return text

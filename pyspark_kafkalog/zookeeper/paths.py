@@ -43,11 +43,8 @@ MAX_PARTITIONS = 100_000
 """Limit per topic and broker, so that a znode's value cannot cause large allocations."""
 
 
-V07_PREFIX = "/"
-"""Default prefix for 0.7, whose clients use no other."""
-
-JSON_PREFIX = "/kafka"
-"""Default prefix for later versions: the usual chroot."""
+V07_PREFIX, JSON_PREFIX = "/", "/kafka"
+"""Default prefixes: clients of 0.7 use no other; later the usual chroot."""
 
 _MARKS = {WHITE_LIST: "*", BLACK_LIST: "!"}
 _FILTER = re.compile(r"([*!])([0-9]{1,9})\1(.*)", re.DOTALL)
@@ -140,7 +137,6 @@ def write_cluster_id(cluster_id: str) -> bytes:
 
 
 def read_cluster_id(data: bytes) -> str:
-    """The id, from JSON or plain text."""
     text = text_of(data, "a cluster id").strip()
     if text.startswith("{"):
         text = str(json_object(text, "a cluster id").get("id") or "")
@@ -163,7 +159,7 @@ def topic_regex(text: str) -> re.Pattern[str]:
 
 
 def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> ConsumerSubscription:
-    """The subscription with these counts; `MalformedNode` with ``data`` if they are invalid."""
+    """Raises `MalformedNode` with ``data`` if the counts are invalid."""
     if not isinstance(pattern, str) or not all(is_count(count) for count in counts.values()):
         raise MalformedNode("a subscription", data)
     try:
@@ -177,15 +173,16 @@ def json_bytes(fields: Mapping[str, object]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def json_object(text: str, what: str) -> dict[str, Any]:
-    """The JSON object in ``text``; ``what`` names it in the error."""
+def json_object(data: bytes | str, what: str) -> dict[str, Any]:
+    """``what`` names it in the error."""
+    text = data if isinstance(data, str) else text_of(data, what)
     try:
-        found = json.loads(text)
+        fields = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise MalformedNode(what, text)
-    return found
+    return fields
 
 
 def text_of(data: bytes, what: str) -> str:
@@ -228,31 +225,28 @@ class RegistryLayout(ABC):
         return f"{self.brokers}/{broker}"
 
     def consumers(self, group: str) -> str:
-        return f"{self.groups}/{_name(group)}/ids"
+        return f"{self.groups}/{checked_name(group)}/ids"
 
     def consumer(self, group: str, consumer: str) -> str:
-        return f"{self.consumers(group)}/{_name(consumer)}"
+        return f"{self.consumers(group)}/{checked_name(consumer)}"
 
     def owned_topics(self, group: str) -> str:
-        """Parent of the topics whose partitions the group owns."""
-        return f"{self.groups}/{_name(group)}/owners"
+        return f"{self.groups}/{checked_name(group)}/owners"
 
     def owners(self, group: str, topic: str) -> str:
-        return f"{self.owned_topics(group)}/{_name(topic)}"
+        return f"{self.owned_topics(group)}/{checked_name(topic)}"
 
     def owner(self, group: str, topic: str, partition: str) -> str:
-        """The znode that names the owning thread."""
-        return f"{self.owners(group, topic)}/{_name(partition)}"
+        return f"{self.owners(group, topic)}/{checked_name(partition)}"
 
     def stored_topics(self, group: str) -> str:
-        """Parent of the topics with offsets of the group."""
-        return f"{self.groups}/{_name(group)}/offsets"
+        return f"{self.groups}/{checked_name(group)}/offsets"
 
     def offsets(self, group: str, topic: str) -> str:
-        return f"{self.stored_topics(group)}/{_name(topic)}"
+        return f"{self.stored_topics(group)}/{checked_name(topic)}"
 
     def offset(self, group: str, topic: str, partition: str) -> str:
-        return f"{self.offsets(group, topic)}/{_name(partition)}"
+        return f"{self.offsets(group, topic)}/{checked_name(partition)}"
 
     @abstractmethod
     def topic(self, topic: str) -> str:
@@ -269,8 +263,7 @@ class RegistryLayout(ABC):
         """The znode to read for a child of `topic`."""
 
     @abstractmethod
-    def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
-        """The partitions in this znode's value."""
+    def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]: ...
 
     @abstractmethod
     def partition_name(self, broker: int, partition: int) -> str:
@@ -285,16 +278,13 @@ class RegistryLayout(ABC):
         """The value of a broker's znode. Raises `InvalidConfig` for an address it cannot hold."""
 
     @abstractmethod
-    def read_broker(self, broker: int, data: bytes) -> BrokerNode:
-        """The broker in a znode's value."""
+    def read_broker(self, broker: int, data: bytes) -> BrokerNode: ...
 
     @abstractmethod
-    def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes:
-        """The value of a consumer's znode."""
+    def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes: ...
 
     @abstractmethod
-    def read_subscription(self, data: bytes) -> ConsumerSubscription:
-        """The subscription in a znode's value."""
+    def read_subscription(self, data: bytes) -> ConsumerSubscription: ...
 
 
 class V07Layout(RegistryLayout):
@@ -306,7 +296,7 @@ class V07Layout(RegistryLayout):
         super().__init__(prefix)
 
     def topic(self, topic: str) -> str:
-        return f"{self.topics}/{_name(topic)}"
+        return f"{self.topics}/{checked_name(topic)}"
 
     def topic_nodes(
         self,
@@ -359,11 +349,11 @@ class V07Layout(RegistryLayout):
 
     def read_subscription(self, data: bytes) -> ConsumerSubscription:
         text = text_of(data, "a subscription")
-        found = _FILTER.fullmatch(text)
-        if found is None:
+        expression = _FILTER.fullmatch(text)
+        if expression is None:
             return subscription_of(json_object(text, "a subscription"), STATIC, data)
-        pattern = WHITE_LIST if found[1] == "*" else BLACK_LIST
-        return subscription_of({found[3]: int(found[2])}, pattern, data)
+        pattern = WHITE_LIST if expression[1] == "*" else BLACK_LIST
+        return subscription_of({expression[3]: int(expression[2])}, pattern, data)
 
 
 class JsonLayout(RegistryLayout):
@@ -375,7 +365,7 @@ class JsonLayout(RegistryLayout):
         super().__init__(prefix)
 
     def topic(self, topic: str) -> str:
-        return f"{self.topics}/{_name(topic)}/partitions"
+        return f"{self.topics}/{checked_name(topic)}/partitions"
 
     def topic_nodes(
         self, topic: str, broker: int, partitions: int, numbers: Collection[int] | None = None
@@ -391,7 +381,7 @@ class JsonLayout(RegistryLayout):
 
     def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
         number = number_of(child.encode(), "a partition's number")
-        leader: Any = json_object(text_of(data, "a partition's state"), "a partition's state").get("leader")
+        leader: Any = json_object(data, "a partition's state").get("leader")
         if not is_count(leader) and leader != -1:
             raise MalformedNode("a partition's state", data)
         # -1: the partition has no leader and cannot be read.
@@ -448,7 +438,7 @@ class JsonLayout(RegistryLayout):
         )
 
     def read_subscription(self, data: bytes) -> ConsumerSubscription:
-        fields = json_object(text_of(data, "a subscription"), "a subscription")
+        fields = json_object(data, "a subscription")
         counts = fields.get("subscription")
         if not isinstance(counts, dict):
             raise MalformedNode("a subscription", data)
@@ -458,13 +448,11 @@ class JsonLayout(RegistryLayout):
 def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:
     endpoints, protocols = fields.get("endpoints"), fields.get("listener_security_protocol_map")
     named = protocols if isinstance(protocols, dict) else {}
-    found = []
-    for text in endpoints if isinstance(endpoints, list) else ():
-        each = _ENDPOINT.fullmatch(str(text))
-        if each is not None and is_port(each[3]):
-            protocol = str(named.get(each[1], each[1]))
-            found.append(ListenerNode(each[1], protocol, each[2].strip("[]"), int(each[3])))
-    return tuple(found)
+    return tuple(
+        ListenerNode(each[1], str(named.get(each[1], each[1])), each[2].strip("[]"), int(each[3]))
+        for text in (endpoints if isinstance(endpoints, list) else ())
+        if (each := _ENDPOINT.fullmatch(str(text))) and is_port(each[3])
+    )
 
 
 def layout_of(config: ZooKeeperConfig, protocol: str) -> RegistryLayout:
@@ -479,11 +467,11 @@ def checked_path(text: str) -> str:
         raise InvalidConfig(f"{text!r} is not a ZooKeeper path: paths begin with a slash")
     path = text.rstrip("/")
     for part in path.split("/")[1:]:
-        _name(part)
+        checked_name(part)
     return path
 
 
-def _name(text: str) -> str:
+def checked_name(text: str) -> str:
     if not znode_name.test(text):
         raise InvalidConfig(f"{text!r} cannot be the name of a znode")
     return text

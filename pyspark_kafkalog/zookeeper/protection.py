@@ -1,20 +1,27 @@
-"""TLS, login and node ACLs of a session with ZooKeeper."""
+"""TLS, login and node ACLs of a session with ZooKeeper, and the connections that kazoo makes with them."""
 
 from __future__ import annotations
 
 import enum
+import logging
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from pyspark_kafkalog.config.security_config import TlsConfig
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
-from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.contexts import client_context
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.security.jaas import parse_jaas
 from pyspark_kafkalog.security.references import resolved
+from pyspark_kafkalog.security.tls import client_context
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
 from pyspark_kafkalog.zookeeper.security_nodes import SecurityNodes
+
+_log = logging.getLogger(__name__)
 
 _OTHER_NAME = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
@@ -97,7 +104,69 @@ def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
     return access
 
 
-def what_failed(error: Exception, host: str) -> str:
+class Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
+    """Connects with our own TLS context, since kazoo's reads PEM files only.
+
+    A connection and the first response on it may each take ``answer_seconds``. kazoo would wait for the
+    session timeout, but a starting server (ZooKeeper 3.9, while it reads its data) may accept a connection
+    and neither answer nor close it. ``problem`` says why the latest attempt led to no session.
+    """
+
+    def __init__(
+        self,
+        context: Callable[[], ssl.SSLContext] | None,
+        answer_seconds: float,
+        connecting: Callable[[], object],
+    ) -> None:
+        super().__init__()
+        self._context = context
+        self._answer_seconds = answer_seconds
+        self._connecting = connecting
+        self.answered = False
+        """Whether the newest connection has a session; set by the session."""
+        self.problem = "no address is known for its name"
+
+    def create_connection(self, *arguments: Any, **given: Any) -> Any:
+        self._connecting()
+        self.answered = False
+        given["timeout"] = min(given["timeout"], self._answer_seconds)
+        try:
+            if self._context is None:
+                made = super().create_connection(*arguments, **given)
+            else:
+                made = self._secured(self._context(), given["address"], given["hostname"], given["timeout"])
+        except (OSError, KafkaError) as e:
+            self.problem = _what_failed(e, given["hostname"])
+            _log.debug("no connection to ZooKeeper: %s", self.problem)
+            raise OSError(self.problem) from e
+        self.problem = (
+            "it ended the connection: is this a port for TLS (zookeeper.ssl.client.enable=true)?"
+            if self._context is None
+            else "it ended the connection: does it want a certificate (zookeeper.ssl.keystore.location)?"
+        )
+        return made
+
+    def _secured(
+        self, context: ssl.SSLContext, address: tuple[str, int], host: str, timeout: float
+    ) -> ssl.SSLSocket:
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return context.wrap_socket(plain, server_hostname=host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def select(self, readers: Any, writers: Any, errors: Any, timeout: float | None = None) -> Any:
+        # The system's select does not see bytes that TLS has already decrypted.
+        if not self.answered and timeout is not None:
+            timeout = min(timeout, self._answer_seconds)
+        decrypted = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        ready, *others = super().select(readers, writers, errors, 0 if decrypted else timeout)
+        return ([*ready, *(each for each in decrypted if each not in ready)], *others)
+
+
+def _what_failed(error: Exception, host: str) -> str:
     """Why the connection failed, with the property to check."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OTHER_NAME:

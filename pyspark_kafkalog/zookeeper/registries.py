@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
@@ -26,6 +28,8 @@ from pyspark_kafkalog.zookeeper.paths import (
 from pyspark_kafkalog.zookeeper.session import NodeExists, Watch, ZooKeeperSession, session_of
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class BrokerIdInUse(KafkaError):
@@ -54,7 +58,6 @@ class RegistryWatch:
         child: Callable[[str], str],
         changed: Callable[[], object],
     ) -> None:
-        """``child`` returns the path to watch for a name below ``parent``."""
         self._session = session
         self._child = child
         self._changed = changed
@@ -75,8 +78,8 @@ class RegistryWatch:
 
 
 def brokers(session: ZooKeeperSession, layout: RegistryLayout) -> dict[int, BrokerNode]:
-    found = ((number, broker_at(session, layout, number)) for number in broker_ids(session, layout))
-    return {number: broker for number, broker in found if broker is not None}
+    nodes = {number: broker_at(session, layout, number) for number in broker_ids(session, layout)}
+    return {number: broker for number, broker in nodes.items() if broker is not None}
 
 
 def broker_ids(session: ZooKeeperSession, layout: RegistryLayout) -> list[int]:
@@ -85,13 +88,17 @@ def broker_ids(session: ZooKeeperSession, layout: RegistryLayout) -> list[int]:
 
 
 def broker_at(session: ZooKeeperSession, layout: RegistryLayout, broker: int) -> BrokerNode | None:
-    node = session.read(layout.broker(broker))
-    if node is None:
-        return None
+    path = layout.broker(broker)
+    return _value(session, path, lambda data: layout.read_broker(broker, data), path)
+
+
+def _value(session: ZooKeeperSession, path: str, read: Callable[[bytes], T], what: str) -> T | None:
+    """None if the node is missing, or malformed, which is logged."""
+    node = session.read(path)
     try:
-        return layout.read_broker(broker, node.data)
+        return None if node is None else read(node.data)
     except MalformedNode as e:
-        _log.warning("%s is skipped: %s", layout.broker(broker), e)
+        _log.warning("%s is skipped: %s", what, e)
         return None
 
 
@@ -102,16 +109,11 @@ def topics(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
 
 def partitions(session: ZooKeeperSession, layout: RegistryLayout, topic: str) -> list[PartitionNode]:
     """Partitions of live brokers, in assignment order."""
-    found: list[PartitionNode] = []
+    nodes: list[PartitionNode] = []
     for child in session.children(layout.topic(topic)):
-        node = session.read(layout.topic_child(topic, child))
-        if node is None:
-            continue
-        try:
-            found += layout.read_partitions(child, node.data)
-        except MalformedNode as e:
-            _log.warning("%s is skipped: %s", layout.topic_child(topic, child), e)
-    return sorted(found, key=lambda partition: layout.partition_order(partition.name))
+        path = layout.topic_child(topic, child)
+        nodes += _value(session, path, partial(layout.read_partitions, child), path) or []
+    return sorted(nodes, key=lambda partition: layout.partition_order(partition.name))
 
 
 def watch_brokers(
@@ -136,7 +138,7 @@ def watch_topic(
 
 
 def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
-    """The cluster id in ZooKeeper; None if absent, as in 0.7."""
+    """None if absent, as in 0.7."""
     node = session.read(layout.cluster_id)
     return None if node is None else read_cluster_id(node.data)
 
@@ -170,7 +172,6 @@ class ConsumerIdInUse(KafkaError):
 
 
 def groups(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
-    """All groups that exist or existed, sorted."""
     return session.children(layout.groups)
 
 
@@ -182,7 +183,7 @@ def register_consumer(
     subscription: ConsumerSubscription,
     now_ms: int,
 ) -> None:
-    """Join the group. Raises `ConsumerIdInUse` until an earlier session with this id has expired."""
+    """Raises `ConsumerIdInUse` until an earlier session with this id has expired."""
     data = layout.write_subscription(subscription, now_ms)
     try:
         session.create(layout.consumer(group, consumer), data, ephemeral=True)
@@ -193,23 +194,19 @@ def register_consumer(
 
 
 def unregister_consumer(session: ZooKeeperSession, layout: RegistryLayout, group: str, consumer: str) -> None:
-    """Leave the group; does nothing if the consumer is not a member."""
     session.delete(layout.consumer(group, consumer))
 
 
 def consumers(
     session: ZooKeeperSession, layout: RegistryLayout, group: str
 ) -> dict[str, ConsumerSubscription]:
-    found = {}
+    subscriptions = {}
     for consumer in session.children(layout.consumers(group)):
-        node = session.read(layout.consumer(group, consumer))
-        if node is None:
-            continue
-        try:
-            found[consumer] = layout.read_subscription(node.data)
-        except MalformedNode as e:
-            _log.warning("consumer %s of group %s is skipped: %s", consumer, group, e)
-    return found
+        what, path = f"consumer {consumer} of group {group}", layout.consumer(group, consumer)
+        subscription = _value(session, path, layout.read_subscription, what)
+        if subscription is not None:
+            subscriptions[consumer] = subscription
+    return subscriptions
 
 
 def watch_consumers(
@@ -244,15 +241,14 @@ def release(
 def owner(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
 ) -> str | None:
-    """The thread that owns the partition, or None."""
     node = session.read(layout.owner(group, topic, partition))
     return None if node is None else node.data.decode(errors="replace")
 
 
 def owners(session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str) -> dict[str, str]:
-    names = _in_order(layout, session.children(layout.owners(group, topic)))
-    found = ((name, owner(session, layout, group, topic, name)) for name in names)
-    return {name: thread for name, thread in found if thread is not None}
+    names = sorted(session.children(layout.owners(group, topic)), key=layout.partition_order)
+    threads = {name: owner(session, layout, group, topic, name) for name in names}
+    return {name: thread for name, thread in threads.items() if thread is not None}
 
 
 def owned_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
@@ -263,7 +259,6 @@ def owned_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) 
 def read_group_offset(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
 ) -> int | None:
-    """The group's next offset in a partition, or None."""
     node = session.read(layout.offset(group, topic, partition))
     return None if node is None else read_offset(node.data)
 
@@ -278,18 +273,13 @@ def write_group_offset(
 def group_offsets(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str
 ) -> dict[str, int]:
-    """The group's next offsets in a topic by partition name."""
-    names = _in_order(layout, session.children(layout.offsets(group, topic)))
-    found = ((name, read_group_offset(session, layout, group, topic, name)) for name in names)
-    return {name: offset for name, offset in found if offset is not None}
+    names = sorted(session.children(layout.offsets(group, topic)), key=layout.partition_order)
+    offsets = {name: read_group_offset(session, layout, group, topic, name) for name in names}
+    return {name: offset for name, offset in offsets.items() if offset is not None}
 
 
 def stored_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
     return session.children(layout.stored_topics(group))
-
-
-def _in_order(layout: RegistryLayout, names: Iterable[str]) -> list[str]:
-    return sorted(names, key=layout.partition_order)
 
 
 class ZooKeeperGroup:
@@ -301,18 +291,17 @@ class ZooKeeperGroup:
         self._layout = layout_of(config, protocol)
 
     def is_known(self) -> bool:
-        """Whether the group exists or existed."""
         with session_of(self._config) as session:
             return self._group in groups(session, self._layout)
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Stored next offsets; partitions without one are left out."""
         with session_of(self._config) as session:
-            found = {
+            offsets = {
                 p: read_group_offset(session, self._layout, self._group, p.topic, p.number)
                 for p in partitions
             }
-        return {partition: offset for partition, offset in found.items() if offset is not None}
+        return {partition: offset for partition, offset in offsets.items() if offset is not None}
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         with session_of(self._config) as session:

@@ -41,8 +41,6 @@ _RESOURCES = tuple(each for each in ResourceType if each is not ResourceType.ANY
 
 
 class Resource(NamedTuple):
-    """The resource of one ACL znode."""
-
     resource_type: ResourceType
     name: str
     pattern_type: PatternType
@@ -101,7 +99,7 @@ class SecurityNodes:
 def read_user(data: bytes) -> dict[str, Any]:
     """A user's properties, including credentials by mechanism. Holds secrets."""
     try:
-        config = json_object(text_of(data, "a user"), "a user").get("config")
+        config = json_object(data, "a user").get("config")
     except MalformedNode:
         config = None
     if not isinstance(config, dict):
@@ -115,7 +113,7 @@ def write_user(config: Mapping[str, Any]) -> bytes:
 
 def read_user_change(data: bytes) -> str | None:
     """The user whose properties changed; None if the change is about another kind of entity."""
-    fields = json_object(text_of(data, "a change"), "a change")
+    fields = json_object(data, "a change")
     if fields.get("version") == 1:
         return unquote(str(fields.get("entity_name"))) if fields.get("entity_type") == "users" else None
     kind, _, name = str(fields.get("entity_path")).partition("/")
@@ -129,7 +127,7 @@ def write_user_change(name: str) -> bytes:
 def read_acls(resource: Resource, data: bytes) -> frozenset[Acl]:
     """The ACLs of a resource. Raises `MalformedNode` if any is invalid."""
     what = f"the ACLs of {resource}"
-    entries = json_object(text_of(data, what), what).get("acls")
+    entries = json_object(data, what).get("acls")
     try:
         if not isinstance(entries, list):
             raise ValueError
@@ -161,21 +159,16 @@ def write_acls(acls: Iterable[Acl]) -> bytes:
 
 
 def read_acl_change(pattern_type: PatternType, data: bytes) -> Resource:
-    """The resource whose ACLs changed."""
     text = text_of(data, "a change of ACLs")
     try:
         if pattern_type is PatternType.LITERAL:
             kind, _, name = text.partition(":")
             return Resource(parse_word(ResourceType, kind), name, pattern_type)
         fields = json_object(text, "a change of ACLs")
-        found = Resource(
-            parse_word(ResourceType, _text(fields, "resourceType")),
-            _text(fields, "name"),
-            parse_word(PatternType, _text(fields, "patternType")),
-        )
-        if found.pattern_type is not pattern_type:
+        if parse_word(PatternType, _text(fields, "patternType")) is not pattern_type:
             raise ValueError
-        return found
+        kind = _text(fields, "resourceType")
+        return Resource(parse_word(ResourceType, kind), _text(fields, "name"), pattern_type)
     except ValueError:
         raise MalformedNode("a change of ACLs", data) from None
 

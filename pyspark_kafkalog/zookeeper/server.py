@@ -10,7 +10,6 @@ import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.properties import format_properties
@@ -18,8 +17,8 @@ from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.java_runtime import JavaNotFound, ensure_java
 
+# Unlike ZooKeeperServerMain it also removes old snapshots.
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-"""Unlike ZooKeeperServerMain it also removes old snapshots."""
 
 _JVM = (
     "-Xmx128m",
@@ -34,7 +33,6 @@ _SECURITY = (
     "secureClientPort", "java.security.auth.login.config", "ssl.clientAuth",
     *(f"ssl.{store}Store.{what}" for store in ("key", "trust") for what in ("location", "password")),
 )  # fmt: skip
-"""Properties passed on only if used."""
 _WITH_TLS = {
     "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
     "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
@@ -52,8 +50,7 @@ _TAIL_BYTES = 2000
 _GUARD = ("/bin/sh", "-c", 'read -r _; kill -9 "$0" 2>/dev/null')
 
 
-class ZooKeeperNotStarted(KafkaError):
-    """The server ended at once or did not become ready."""
+class ZooKeeperNotStarted(KafkaError): ...
 
 
 class ZooKeeperServer:
@@ -63,24 +60,20 @@ class ZooKeeperServer:
         self.config = config
         self.data_dir = Path(config.data_dir).expanduser().absolute()
         self._log = log
-        self._port = config.client_port
+        self.port = config.client_port
+        """Client port; ``clientPort=0`` chooses one at the first start."""
         self._secure_port = config.secure_client_port
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
-    def port(self) -> int:
-        """Client port; ``clientPort=0`` chooses one at the first start."""
-        return self._port
-
-    @property
     def connect(self) -> str:
         """``zookeeper.connect`` for clients on this machine."""
-        return f"{self._reached_at}:{self._port}"
+        return f"{self._reached_at}:{self.port}"
 
     @property
     def secure_connect(self) -> str:
-        """``zookeeper.connect`` for TLS clients; needs ``secureClientPort``."""
+        """For TLS clients; needs ``secureClientPort``."""
         return f"{self._reached_at}:{self._secure_port}"
 
     @property
@@ -100,10 +93,10 @@ class ZooKeeperServer:
         if self.config.login_config is not None:
             command.append(f"-Djava.security.auth.login.config={Path(self.config.login_config).absolute()}")
         command += ["-cp", _class_path(), _MAIN]
-        fixed = self._port != 0
+        fixed = self.port != 0
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             # ZooKeeper does not report its port, so we choose one; another process may take it first.
-            port = self._free_port(self._port)
+            port = self._free_port(self.port)
             if self.config.secure_client_port >= 0:
                 self._secure_port = self._free_port(max(self._secure_port, 0))
             try:
@@ -116,7 +109,7 @@ class ZooKeeperServer:
             except BaseException:
                 self.kill()
                 raise
-            self._port = port
+            self.port = port
             break
         return self
 
@@ -139,7 +132,7 @@ class ZooKeeperServer:
             # Before closing its pipe: afterwards the guard could kill another process with that pid.
             guard.kill()
             guard.wait()
-            _pipe(guard).close()
+            guard.communicate()
 
     def wait(self, seconds: float) -> int | None:
         """Exit code of the server, or None if it still runs after ``seconds``."""
@@ -241,15 +234,13 @@ class ZooKeeperServer:
 
 def _java() -> str:
     try:
-        home = ensure_java()
+        home = ensure_java() or os.environ.get("JAVA_HOME")
     except JavaNotFound as e:
         raise ZooKeeperNotStarted(str(e).replace("Spark", "ZooKeeper", 1)) from e
-    found = home or os.environ.get("JAVA_HOME")
-    return str(Path(found) / "bin" / "java") if found else shutil.which("java") or "java"
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
 
 
 def _class_path() -> str:
-    """PySpark's jars, which include ZooKeeper, found without importing PySpark."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
         jars = Path(place) / "jars"
@@ -258,9 +249,3 @@ def _class_path() -> str:
     raise ZooKeeperNotStarted(
         "there is no ZooKeeper among PySpark's jars: is pyspark (not pyspark-client) installed?"
     )
-
-
-def _pipe(process: subprocess.Popen[bytes]) -> IO[bytes]:
-    if process.stdin is None:
-        raise ZooKeeperNotStarted("the guard was started without a pipe")
-    return process.stdin

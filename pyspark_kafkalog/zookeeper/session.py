@@ -1,4 +1,4 @@
-"""A session with ZooKeeper: nodes, watches, connection events. Only this and `connector` import kazoo."""
+"""A session with ZooKeeper: nodes, watches, connection events. Only this and `protection` import kazoo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -41,8 +40,7 @@ from pyspark_kafkalog.config.zookeeper_config import (
     parse_connect,
 )
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
-from pyspark_kafkalog.zookeeper.connector import Connector
-from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Protection, protection_of
+from pyspark_kafkalog.zookeeper.protection import UNPROTECTED, Access, Connector, Protection, protection_of
 
 _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
@@ -98,7 +96,7 @@ class Node:
 
 
 class Creation(NamedTuple):
-    """Part of a `ZooKeeperSession.commit`: create a persistent node; ``sequence`` appends a number."""
+    """Create a persistent node; ``sequence`` appends a number. A change for `ZooKeeperSession.commit`."""
 
     path: str
     data: bytes
@@ -106,7 +104,7 @@ class Creation(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Part of a `ZooKeeperSession.commit`: set the value of a node that still has this version."""
+    """Set the value of a node that still has this version."""
 
     path: str
     data: bytes
@@ -114,7 +112,7 @@ class Replacement(NamedTuple):
 
 
 class NodeRemoval(NamedTuple):
-    """Part of a `ZooKeeperSession.commit`: delete a node that still has this version."""
+    """Delete a node that still has this version."""
 
     path: str
     version: int
@@ -137,13 +135,13 @@ class Watch:
         self.cancelled = True
 
     def run(self) -> None:
-        """Read, and call back if the value changed. On the session's thread only."""
+        """On the session's thread only."""
         if self.cancelled:
             return
-        found = self._look(self)
-        if found != self._last:
-            self._last = found
-            self._tell(found)
+        value = self._look(self)
+        if value != self._last:
+            self._last = value
+            self._tell(value)
 
 
 class ZooKeeperSession:
@@ -198,16 +196,11 @@ class ZooKeeperSession:
         self._lock = threading.Lock()  # guards the two lists, which are replaced and never modified
         self._listeners: list[Callable[[SessionEvent], object]] = []
         self._watches: list[Watch] = []
-        self._credentials = (0, b"")
-        self._closed = False
-        self._closing = threading.Event()
+        self.credentials = (0, b"")
+        """Id and password of the newest session; the id is `Node.owner` of its ephemeral nodes."""
+        self._closed = threading.Event()
         self._events: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="zookeeper-events", daemon=True)
-
-    @property
-    def credentials(self) -> tuple[int, bytes]:
-        """Id and password of the newest session; the id is `Node.owner` of its ephemeral nodes."""
-        return self._credentials
 
     @property
     def connected(self) -> bool:
@@ -217,7 +210,7 @@ class ZooKeeperSession:
         try:
             self._client.start(timeout=self._connect_ms / 1000)
         except self._client.handler.timeout_exception:
-            self._closed = True
+            self._closed.set()
             if self._refused:
                 raise self._refusal("", AuthFailedError()) from None
             raise ConnectionLost(
@@ -243,10 +236,9 @@ class ZooKeeperSession:
 
     def close(self) -> None:
         """End the session and its ephemeral nodes. May be called again, also from a callback."""
-        if self._closed:
+        if self._closed.is_set():
             return
-        self._closed = True
-        self._closing.set()
+        self._closed.set()
         self._events.put(None)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_STOP_SECONDS)
@@ -264,11 +256,13 @@ class ZooKeeperSession:
             self._listeners = [*self._listeners, listener]
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-        """Create a node and its parents. `NodeExists`, unless it is this session's own ephemeral node."""
+        """Creates parents too. `NodeExists`, unless it is this session's own ephemeral node."""
+        acl, open_ = self._acl(path), self._access is None
         while True:
             try:
-                acl, open_ = self._acl(path), self._access is None
-                self._do(partial(_create, data=data, acl=acl, ephemeral=ephemeral, makepath=open_), path)
+                self._do(
+                    lambda c, p: c.create_async(p, data, acl=acl, ephemeral=ephemeral, makepath=open_), path
+                )
             except NodeExists:
                 node = self.read(path) if ephemeral else None
                 if ephemeral and node is None:
@@ -301,10 +295,10 @@ class ZooKeeperSession:
 
     def read_all(self, paths: Iterable[str]) -> dict[str, Node]:
         """The nodes that exist, by path; up to `_READ_AT_ONCE` requests are in flight."""
-        found: dict[str, Node] = {}
-        wanted = list(paths)
-        for start in range(0, len(wanted), _READ_AT_ONCE):
-            part = wanted[start : start + _READ_AT_ONCE]
+        nodes: dict[str, Node] = {}
+        all_paths = list(paths)
+        for start in range(0, len(all_paths), _READ_AT_ONCE):
+            part = all_paths[start : start + _READ_AT_ONCE]
             asked = [self._client.get_async(self.chroot + path or "/") for path in part]
             deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
             for path, answer in zip(part, asked, strict=True):
@@ -316,8 +310,8 @@ class ZooKeeperSession:
                 except KazooException:
                     node = self.read(path)
                 if node is not None:
-                    found[path] = node
-        return found
+                    nodes[path] = node
+        return nodes
 
     def commit(self, *changes: Creation | Replacement | NodeRemoval) -> bool:
         """Make all changes or none; False if a node's version, existence or parent does not allow one.
@@ -345,29 +339,23 @@ class ZooKeeperSession:
         return not failed
 
     def write(self, path: str, data: bytes) -> None:
-        """Set a node's value; creates a missing node as persistent."""
-        while True:
-            try:
-                self._do(lambda c, p: c.set_async(p, data), path)
-            except _NoNode:
-                try:
-                    self.create(path, data)
-                except NodeExists:
-                    continue
-            return
+        """Creates a missing node as persistent."""
+        while not self.replace(path, data, version=-1):
+            with contextlib.suppress(NodeExists):
+                self.create(path, data)
+                return
 
     def replace(self, path: str, data: bytes, version: int) -> bool:
-        """Set the value of a node that has this ``version``; False if it has another or does not exist."""
-        try:
-            self._do(lambda c, p: c.set_async(p, data, version), path)
-        except (_NoNode, _Refused):
-            return False
-        return True
+        """False if the node has another ``version`` or does not exist."""
+        return self._accepted(lambda c, p: c.set_async(p, data, version), path)
 
     def delete(self, path: str, version: int = -1) -> bool:
-        """Remove a node; False if it does not exist, has children, or another ``version``."""
+        """False if the node does not exist, has children, or another ``version``."""
+        return self._accepted(lambda c, p: c.delete_async(p, version), path)
+
+    def _accepted(self, ask: Callable[[Any, str], Any], path: str) -> bool:
         try:
-            self._do(lambda c, p: c.delete_async(p, version), path)
+            self._do(ask, path)
         except (_NoNode, _Refused):
             return False
         return True
@@ -381,36 +369,42 @@ class ZooKeeperSession:
 
     def watch_children(self, path: str, tell: Callable[[list[str]], object]) -> Watch:
         """Call ``tell`` with the sorted children (empty if missing), soon and after changes."""
-
-        def look(watch: Watch) -> list[str]:
-            again = self._again(watch)
-            while True:
-                try:
-                    return sorted(
-                        self._do(lambda c, p: c.get_children_async(p, watch=again), path, once=True)
-                    )
-                except _NoNode:
-                    if self._do(lambda c, p: c.exists_async(p, watch=again), path, once=True) is None:
-                        return []
-
-        return self._add(Watch(look, tell))
+        return self._watch(path, lambda c, p, again: c.get_children_async(p, watch=again), sorted, [], tell)
 
     def watch_node(self, path: str, tell: Callable[[bytes | None], object]) -> Watch:
         """Call ``tell`` with the node's value (None if missing), soon and after changes."""
+        return self._watch(
+            path, lambda c, p, again: c.get_async(p, watch=again), lambda found: bytes(found[0]), None, tell
+        )
 
-        def look(watch: Watch) -> bytes | None:
-            again = self._again(watch)
+    def _watch(
+        self,
+        path: str,
+        ask: Callable[[Any, str, Callable[[Any], None]], Any],
+        value: Callable[[Any], Any],
+        missing: Any,
+        tell: Callable[[Any], object],
+    ) -> Watch:
+        def look(watch: Watch) -> Any:
+            def fired(event: Any) -> None:
+                if event.path is not None:  # else it only concerns the connection
+                    self._look(watch)
+
             while True:
                 try:
-                    return bytes(self._do(lambda c, p: c.get_async(p, watch=again), path, once=True)[0])
+                    return value(self._do(lambda c, p: ask(c, p, fired), path, once=True))
                 except _NoNode:
-                    if self._do(lambda c, p: c.exists_async(p, watch=again), path, once=True) is None:
-                        return None
+                    if self._do(lambda c, p: c.exists_async(p, watch=fired), path, once=True) is None:
+                        return missing
 
-        return self._add(Watch(look, tell))
+        watch = Watch(look, tell)
+        with self._lock:
+            self._watches = [w for w in self._watches if not w.cancelled] + [watch]
+        self._look(watch)
+        return watch
 
     def _acl(self, path: str) -> list[ACL] | None:
-        """ACL for a new node; None is ZooKeeper's default, open to everybody."""
+        """None is ZooKeeper's default, open to everybody."""
         return None if self._access is None else _ACLS[self._access(path)]
 
     def _make_parents(self, path: str) -> None:
@@ -420,13 +414,7 @@ class ZooKeeperSession:
             parent = "/" + "/".join(names[:count])
             acl = self._acl(parent.removeprefix(self.chroot))
             with contextlib.suppress(NodeExists):
-                self._do(partial(_create_at, parent, acl=acl), path)
-
-    def _add(self, watch: Watch) -> Watch:
-        with self._lock:
-            self._watches = [w for w in self._watches if not w.cancelled] + [watch]
-        self._look(watch)
-        return watch
+                self._do(lambda c, _, at=parent, acl=acl: c.create_async(at, b"", acl=acl), path)  # type: ignore[misc]
 
     def _look(self, watch: Watch) -> None:
         """Queue the watch's next read; without a connection, reconnecting queues it again."""
@@ -437,19 +425,10 @@ class ZooKeeperSession:
             try:
                 watch.run()
             except _NotNow:
-                if self._client.connected and not self._closed:
+                if self._client.connected and not self._closed.is_set():
                     self._look(watch)
 
         self._events.put(run)
-
-    def _again(self, watch: Watch) -> Callable[[Any], None]:
-        """kazoo's callback for a fired watch; an event without a path only concerns the connection."""
-
-        def fired(event: Any) -> None:
-            if event.path is not None:
-                self._look(watch)
-
-        return fired
 
     def _do(
         self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False, again_s: float = math.inf
@@ -471,7 +450,7 @@ class ZooKeeperSession:
             except (BadVersionError, NotEmptyError):
                 raise _Refused(path) from None
             except ConnectionClosedError:
-                if self._closed:
+                if self._closed.is_set():
                     raise ConnectionLost(f"{path}: the session with ZooKeeper is closed") from None
                 if self._refused:
                     raise self._refusal(path, AuthFailedError()) from None
@@ -514,17 +493,16 @@ class ZooKeeperSession:
         return ZooKeeperError(f"{path}: ZooKeeper refused: {type(error).__name__} {error}".rstrip())
 
     def _state_changed(self, state: str) -> None:
-        """Queue the event: kazoo's connection thread must not block."""
         if state == KazooState.CONNECTED:
             self._cut_off_since = None
             self._handler.answered = True
-            before, self._credentials = self._credentials, self._client.client_id
+            before, self.credentials = self.credentials, self._client.client_id
             if before[0]:
-                same = before[0] == self._credentials[0]
+                same = before[0] == self.credentials[0]
                 self._events.put(
                     lambda: self._reached(SessionEvent.RESUMED if same else SessionEvent.RENEWED)
                 )
-        elif not self._closed:
+        elif not self._closed.is_set():
             if self._cut_off_since is None:
                 self._cut_off_since = SYSTEM_CLOCK.monotonic()
             event = SessionEvent.LOST if state == KazooState.LOST else SessionEvent.SUSPENDED
@@ -546,7 +524,7 @@ class ZooKeeperSession:
 
     def _log_in_again(self) -> None:
         """kazoo gives up after a failed login, but the server may only have stopped in the middle of it."""
-        if not self._closing.wait(_LOGIN_AGAIN_SECONDS):
+        if not self._closed.wait(_LOGIN_AGAIN_SECONDS):
             self._client.start_async()
 
     def _reached(self, event: SessionEvent) -> None:
@@ -589,20 +567,11 @@ def _sasl_options(login: tuple[str, str] | None) -> dict[str, str] | None:
     return {"mechanism": "DIGEST-MD5", "username": login[0], "password": login[1]}
 
 
-def _create(client: Any, path: str, *, data: bytes, **given: Any) -> Any:
-    return client.create_async(path, data, **given)
-
-
-def _create_at(absolute: str, client: Any, _path: str, *, acl: list[ACL] | None) -> Any:
-    return client.create_async(absolute, b"", acl=acl)
-
-
 def _node(data: bytes, stat: Any) -> Node:
     return Node(data, stat.version, stat.ephemeralOwner, stat.ctime)
 
 
-class _NoNode(KafkaError):
-    """The node does not exist."""
+class _NoNode(KafkaError): ...
 
 
 class _NotNow(KafkaError):

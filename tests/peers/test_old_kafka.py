@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.classic.mirror.mirror import Mirror
+from pyspark_kafkalog.classic.mirror import Mirror
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets

@@ -7,7 +7,7 @@ import ssl
 
 from kafkalog_broker.network.reply import Transmission
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.security.tls_stream import TlsStream
+from pyspark_kafkalog.security.tls import TlsStream
 
 STAGE_BYTES = 65536
 """Ciphertext per socket read, and plaintext encrypted at once: four records."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafkalog_broker.config.listener_config import ListenerConfig
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.security.contexts import server_context
+from pyspark_kafkalog.security.tls import server_context
 
 _log = logging.getLogger(__name__)
 

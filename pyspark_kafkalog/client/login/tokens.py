@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.security_config import TlsConfig
 from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, InvalidConfig, KafkaError
-from pyspark_kafkalog.security.contexts import client_context
-from pyspark_kafkalog.security.files import found_file
+from pyspark_kafkalog.security.references import found_file
+from pyspark_kafkalog.security.tls import client_context
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.classic.mirror.mirror import Mirror, NotMirrored
+from pyspark_kafkalog.classic.mirror import Mirror, NotMirrored
 from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.formats.compression import Codec

@@ -10,7 +10,7 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker, EmbeddedCluster, start_cluster
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.classic.consumer.stream import MessageStream
-from pyspark_kafkalog.classic.mirror.mirror import Mirror
+from pyspark_kafkalog.classic.mirror import Mirror
 from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster

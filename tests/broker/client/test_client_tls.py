@@ -20,7 +20,7 @@ from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig, KafkaError
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest
-from pyspark_kafkalog.security.contexts import client_context
+from pyspark_kafkalog.security.tls import client_context
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.manual_clock import ManualClock
 from tests.support.network.certificates import Authority

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
-from pyspark_kafkalog.classic.mirror.mirror import Mirror
+from pyspark_kafkalog.classic.mirror import Mirror
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.cli.arguments import LATEST, Time, resolve

@@ -23,8 +23,8 @@ from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig
 from pyspark_kafkalog.security.scram import ScramCredential
-from pyspark_kafkalog.zookeeper.connector import Connector
 from pyspark_kafkalog.zookeeper.paths import JsonLayout
+from pyspark_kafkalog.zookeeper.protection import Connector
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import SessionEvent, ZooKeeperError, ZooKeeperSession, session_of
 from tests.support.network.certificates import Authority

@@ -18,7 +18,7 @@ from cryptography.x509 import load_pem_x509_certificates
 
 from kafkalog_broker.config.listener_config import ListenerConfig
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.contexts import openssl_cipher, server_context
+from pyspark_kafkalog.security.tls import openssl_cipher, server_context
 from tests.support.network.certificates import Authority
 from tests.support.network.java_stores import (
     AUTHORITY_PEM,

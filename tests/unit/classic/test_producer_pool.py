@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer, QueueClosed, QueueItem
-from pyspark_kafkalog.classic.producer.producer_pool import AsyncChannel, ProducerPool
+from pyspark_kafkalog.classic.producer.classic_producer import AsyncChannel, ProducerPool
 from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
 ITEMS = [QueueItem(n, "t") for n in range(3)]

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from pyspark_kafkalog.classic.mirror.mirror import Mirror, SourceProgress
+from pyspark_kafkalog.classic.mirror import Mirror, SourceProgress
 from pyspark_kafkalog.cli import terminal_output
 from pyspark_kafkalog.cli.services import _Rate, _status
 from pyspark_kafkalog.cli.terminal_output import status_line

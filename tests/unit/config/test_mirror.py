@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.classic.mirror.mirror import topics_of
+from pyspark_kafkalog.classic.mirror import topics_of
 from pyspark_kafkalog.config.mirror_config import (
     BrokersSourceConfig,
     MirrorConfig,

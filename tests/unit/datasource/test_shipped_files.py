@@ -10,8 +10,7 @@ from pyspark import SparkFiles
 import pyspark_kafkalog.datasource.batch.batch_reader  # noqa: F401  (what a task imports)
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.files import found_file
-from pyspark_kafkalog.security.references import resolved
+from pyspark_kafkalog.security.references import found_file, resolved
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_kafkalog.status.rate_history import MOMENTS, MOST_NAMES, History
-from pyspark_kafkalog.status.snapshot import GroupStatus, Rates, Snapshot
+from pyspark_kafkalog.status.snapshot import MOMENTS, MOST_NAMES, GroupStatus, History, Rates, Snapshot
 
 
 def added(history: History, moment: int, rates: dict[str, float], lags: dict[str, int | None]) -> None:

@@ -1,1 +1,0 @@
-"""Mirrors: copy topics of one or several clusters to another."""
