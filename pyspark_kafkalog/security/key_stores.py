@@ -12,15 +12,15 @@ import binascii
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-_JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", 0x30
+_JKS, _JCEKS, _DER_SEQUENCE = b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce", b"\x30"
 _SHA1_BYTES = 20
 _JKS_SALT = b"Mighty Aphrodite"
 _JKS_KEY, _JKS_CERTIFICATE = 1, 2
@@ -48,17 +48,15 @@ class _Unreadable(Exception):
     """Why a store cannot be read, as part of a sentence."""
 
 
+class _Password(NamedTuple):
+    text: str | None
+    property: str
+    """Its property, for errors."""
+
+
 def trusted(data: bytes, password: str | None, *, name: str, password_name: str) -> tuple[bytes, ...]:
     """Certificates in a trust store. JKS opens without a password, unchecked. Raises `InvalidConfig`."""
-    try:
-        if data.startswith(_JKS):
-            certificates = _read_jks(data, password, None, keys=False).certificates
-        elif _kind(data) == "PKCS12":
-            certificates = _read_pkcs12(data, password, keys=False).certificates
-        else:
-            certificates = _read_pem(_text(data)).certificates
-    except _Unreadable as e:
-        raise InvalidConfig(f"{name}: {_with_property(str(e), password_name)}") from None
+    certificates = _read(data, name, _Password(password, password_name), None).certificates
     if not certificates:
         raise InvalidConfig(f"{name}: it holds no certificates")
     return certificates
@@ -74,47 +72,47 @@ def key_and_chain(
     key_password_name: str,
 ) -> Keys:
     """Private key and chain in a key store; ``key_password`` defaults to ``password``. `InvalidConfig`."""
-    asked = password_name
+    keys = _read(data, name, _Password(password, password_name), _Password(key_password, key_password_name))
+    if keys.key is None:
+        raise InvalidConfig(f"{name}: it holds no private key")
+    if not keys.certificates:
+        raise InvalidConfig(f"{name}: it holds no certificate of the key")
+    return keys
+
+
+def _read(data: bytes, name: str, password: _Password, key_password: _Password | None) -> Keys:
+    """Without ``key_password`` a trust store, of which only certificates are needed."""
     try:
         if data.startswith(_JKS):
-            found = _read_jks(data, password, key_password, keys=True)
-        elif _kind(data) == "PKCS12":
-            found = _read_pkcs12(data, password, keys=True)
-        else:
-            asked = key_password_name
-            found = _with_key_password(_read_pem(_text(data)), key_password or password)
+            return _read_jks(data, password, key_password)
+        if _is_pkcs12(data):
+            return _read_pkcs12(data, password, keys=key_password is not None)
+        keys = _read_pem(data.decode("utf-8", errors="replace"))
+        if key_password is None or keys.key is None or b"ENCRYPTED" not in keys.key:
+            return keys
+        secret = key_password.text or password.text
+        if secret is None:
+            raise _Unreadable(f"the private key is encrypted, and {key_password.property} is missing")
+        return replace(keys, password=secret)
     except _Unreadable as e:
-        why = _with_property(str(e), asked).replace("KEY_PASS", key_password_name)
-        raise InvalidConfig(f"{name}: {why}") from None
-    if found.key is None:
-        raise InvalidConfig(f"{name}: it holds no private key")
-    if not found.certificates:
-        raise InvalidConfig(f"{name}: it holds no certificate of the key")
-    return found
+        raise InvalidConfig(f"{name}: {e}") from None
 
 
 def pem(certificates: tuple[bytes, ...]) -> bytes:
     return b"".join(_block("CERTIFICATE", certificate) for certificate in certificates)
 
 
-def _with_property(text: str, password_name: str) -> str:
-    return text.replace("PASSWORD", password_name)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", errors="replace")
-
-
-def _kind(data: bytes) -> str:
+def _is_pkcs12(data: bytes) -> bool:
+    """False for PEM; `_Unreadable` for neither."""
     if data.startswith(_JCEKS):
         raise _Unreadable(
             "it is a JCEKS store; convert it: keytool -importkeystore -srcstoretype JCEKS -srckeystore OLD "
             "-deststoretype PKCS12 -destkeystore NEW"
         )
-    if data[:1] and data[0] == _DER_SEQUENCE:
-        return "PKCS12"
+    if data.startswith(_DER_SEQUENCE):
+        return True
     if b"-----BEGIN " in data:
-        return "PEM"
+        return False
     raise _Unreadable("it is neither PEM nor a store of type JKS or PKCS12, or is damaged at its beginning")
 
 
@@ -154,16 +152,7 @@ def _read_pem(text: str) -> Keys:
     return Keys(tuple(certificates), keys[0] if keys else None)
 
 
-def _with_key_password(found: Keys, password: str | None) -> Keys:
-    if found.key is None or b"ENCRYPTED" not in found.key:
-        return found
-    if password is None:
-        raise _Unreadable("the private key is encrypted, and PASSWORD is missing")
-    return Keys(found.certificates, found.key, password)
-
-
-def _read_pkcs12(data: bytes, password: str | None, *, keys: bool) -> Keys:
-    """The key with its chain, or all certificates."""
+def _read_pkcs12(data: bytes, password: _Password, *, keys: bool) -> Keys:
     try:
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
@@ -177,18 +166,17 @@ def _read_pkcs12(data: bytes, password: str | None, *, keys: bool) -> Keys:
             "pip install 'pyspark-kafkalog[tls]'; or use PEM"
         ) from e
     try:
-        store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
+        store = pkcs12.load_pkcs12(data, None if password.text is None else password.text.encode())
         entries = ([store.cert] if store.cert is not None else []) + store.additional_certs
         certificates = tuple(entry.certificate.public_bytes(Encoding.DER) for entry in entries)
         if store.key is None or not keys:
             return Keys(certificates)
         key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        certificates = tuple(
-            found.public_bytes(Encoding.DER) for found in _chain([entry.certificate for entry in entries])
-        )
+        chain = _chain([entry.certificate for entry in entries])
+        certificates = tuple(certificate.public_bytes(Encoding.DER) for certificate in chain)
     except Exception:  # the library raises many kinds for damaged bytes, with messages of no use to users
-        missing = "PASSWORD is missing" if password is None else "PASSWORD is wrong"
-        raise _Unreadable(f"this PKCS12 store cannot be opened: {missing}, or the file is damaged") from None
+        wrong = f"{password.property} is {'missing' if password.text is None else 'wrong'}"
+        raise _Unreadable(f"this PKCS12 store cannot be opened: {wrong}, or the file is damaged") from None
     return Keys(certificates, key)
 
 
@@ -230,19 +218,21 @@ class _Bytes:
         return _Bytes(self.take(length))
 
 
-def _read_jks(data: bytes, password: str | None, key_password: str | None, *, keys: bool) -> Keys:
-    """The first key with its chain, or all trusted certificates."""
-    if password is not None:
+def _read_jks(data: bytes, password: _Password, key_password: _Password | None) -> Keys:
+    """The first key with its chain; without ``key_password`` all trusted certificates."""
+    if password.text is not None:
         body, digest = data[:-_SHA1_BYTES], data[-_SHA1_BYTES:]
-        made = hashlib.sha1(_utf16(password) + _JKS_SALT + body, usedforsecurity=False).digest()
-        if not hmac.compare_digest(made, digest):
-            raise _Unreadable("this JKS store cannot be opened: PASSWORD is wrong, or the file is damaged")
+        expected = hashlib.sha1(_utf16(password.text) + _JKS_SALT + body, usedforsecurity=False).digest()
+        if not hmac.compare_digest(expected, digest):
+            raise _Unreadable(
+                f"this JKS store cannot be opened: {password.property} is wrong, or the file is damaged"
+            )
     stream = _Bytes(data)
     stream.take(len(_JKS))
     version, count = stream.number(4), stream.number(4)
     if version not in (1, 2):
         raise _Unreadable(f"the JKS store is damaged: it has version {version}")
-    certificates, found = [], None
+    certificates, keys = [], []
     for _ in range(count):
         tag = stream.number(4)
         stream.take(stream.number(2) + 8)  # alias, time
@@ -250,20 +240,25 @@ def _read_jks(data: bytes, password: str | None, key_password: str | None, *, ke
             certificates.append(_jks_certificate(stream, version))
         elif tag == _JKS_KEY:
             protected = stream.take(stream.number(4))
-            chain = tuple(_jks_certificate(stream, version) for _ in range(stream.number(4)))
-            found = found or (protected, chain)
+            keys.append((protected, [_jks_certificate(stream, version) for _ in range(stream.number(4))]))
         else:
             raise _Unreadable(f"the JKS store is damaged: it has an entry of type {tag}")
     if stream.left != _SHA1_BYTES:
         raise _Unreadable("the store is damaged, or cut off")
-    if not keys:
+    if key_password is None:
         return Keys(tuple(certificates))
-    if found is None:
+    if not keys:
         return Keys(())
-    secret = key_password or password
+    protected, chain = keys[0]
+    secret = key_password.text or password.text
     if secret is None:
-        raise _Unreadable("a private key of a JKS store cannot be read: PASSWORD is missing")
-    return Keys(found[1], _block("PRIVATE KEY", _jks_key(found[0], secret)))
+        raise _Unreadable(f"a private key of a JKS store cannot be read: {password.property} is missing")
+    key = _jks_key(protected, secret)
+    if key is None:
+        raise _Unreadable(
+            f"the private key in the JKS store cannot be read: {key_password.property} is wrong"
+        )
+    return Keys(tuple(chain), _block("PRIVATE KEY", key))
 
 
 def _jks_certificate(stream: _Bytes, version: int) -> bytes:
@@ -272,8 +267,8 @@ def _jks_certificate(stream: _Bytes, version: int) -> bytes:
     return stream.take(stream.number(4))
 
 
-def _jks_key(protected: bytes, password: str) -> bytes:
-    """Decrypt with Sun's KeyProtector: XOR with a SHA-1 chain, which also checks the password."""
+def _jks_key(protected: bytes, password: str) -> bytes | None:
+    """Decrypt with Sun's KeyProtector: XOR with a SHA-1 chain. None if the password is wrong."""
     info = _Bytes(protected).der(0x30)
     if info.der(0x30).der(0x06).take(len(_JKS_KEY_CIPHER)) != _JKS_KEY_CIPHER:
         raise _Unreadable("a private key in the JKS store is protected in a way that is not known")
@@ -287,9 +282,8 @@ def _jks_key(protected: bytes, password: str) -> bytes:
         digest = hashlib.sha1(secret + digest, usedforsecurity=False).digest()
         stream += digest
     key = bytes(a ^ b for a, b in zip(encrypted, stream, strict=False))
-    if not hmac.compare_digest(hashlib.sha1(secret + key, usedforsecurity=False).digest(), check):
-        raise _Unreadable("the private key in the JKS store cannot be read: KEY_PASS is wrong")
-    return key
+    expected = hashlib.sha1(secret + key, usedforsecurity=False).digest()
+    return key if hmac.compare_digest(expected, check) else None
 
 
 def _utf16(password: str) -> bytes:

@@ -32,7 +32,10 @@ _shipped: Shipped | None = None
 
 
 def look_also(shipped: Shipped) -> None:
-    """From now on, also look for missing files where ``shipped`` says."""
+    """From now on, also look for missing files where ``shipped`` says.
+
+    Executors have files of ``--files`` under their base names in a directory that only the data source knows.
+    """
     global _shipped
     _shipped = shipped
 
@@ -71,9 +74,9 @@ def resolved(config: C, named: Callable[[str], str] = str) -> C:
 
 
 def _replaced(text: str, providers: Mapping[str, Provider], name: str) -> str:
-    def value(found: re.Match[str]) -> str:
-        provider = providers.get(found[1])
-        return found[0] if provider is None else _value(provider, found[3], found[4], f"{name}: {found[0]}")
+    def value(given: re.Match[str]) -> str:
+        provider = providers.get(given[1])
+        return given[0] if provider is None else _value(provider, given[3], given[4], f"{name}: {given[0]}")
 
     return REFERENCE.sub(value, text)
 
@@ -115,9 +118,8 @@ def _variable(provider: Provider, path: str | None, key: str, place: str) -> str
 
 
 def _content(provider: Provider, path: str, place: str) -> str:
-    allowed = [
-        part.strip() for part in provider.parameters.get("allowed.paths", "").split(",") if part.strip()
-    ]
+    listed = provider.parameters.get("allowed.paths", "").split(",")
+    allowed = [part.strip() for part in listed if part.strip()]
     if allowed:
         full = Path(os.path.normpath(path))
         if not any(full.is_relative_to(os.path.normpath(part)) for part in allowed):

@@ -107,9 +107,7 @@ class ScramClient:
         text = _decoded(server_first)
         if text.startswith("e="):
             raise ScramError(f"the server refuses: {text[2:].split(',')[0]}")
-        found = _SERVER_FIRST.fullmatch(text)
-        if found is None:
-            raise ScramError("the server's first message cannot be read")
+        found = _parsed(_SERVER_FIRST, text, "the server's first")
         nonce, salt, iterations = found[1], _unbase64(found[2]), int(found[3])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ScramError("the server's nonce does not continue the client's")
@@ -128,9 +126,7 @@ class ScramClient:
 
     def verify(self, server_final: bytes) -> None:
         """Raise `ScramError` unless the server has proved that it knows the password."""
-        found = _SERVER_FINAL.fullmatch(_decoded(server_final))
-        if found is None:
-            raise ScramError("the server's last message cannot be read")
+        found = _parsed(_SERVER_FINAL, _decoded(server_final), "the server's last")
         if found[2] is not None:
             raise ScramError(f"the server refuses: {found[2]}")
         if not self._signature or not hmac.compare_digest(_unbase64(found[1]), self._signature):
@@ -155,17 +151,14 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def read_first(self, client_first: bytes) -> str:
-        """The user's name in the client's first message. Raises `ScramError`."""
-        found = _CLIENT_FIRST.fullmatch(_decoded(client_first))
-        if found is None:
-            raise ScramError("the client's first message cannot be read")
+        """Returns the user's name. Raises `ScramError`."""
+        found = _parsed(_CLIENT_FIRST, _decoded(client_first), "the client's first")
         self.authorization_id, self.user = _name(found[1] or ""), _name(found[3])
         self._bare, self._nonce = found[2], found[4] + self._own_nonce
         self.token = "tokenauth=true" in found[5].split(",")
         return self.user
 
     def first(self, credential: ScramCredential) -> bytes:
-        """The server's first message, for that user's credential."""
         self._credential = credential
         self._first = f"r={self._nonce},s={_base64(credential.salt)},i={credential.iterations}"
         return self._first.encode()
@@ -181,14 +174,14 @@ class ScramServer:
             raise ScramError("the client's channel binding is not the one it began with")
         if not hmac.compare_digest(found[3].encode(), self._nonce.encode()):
             raise ScramError("the client's nonce is not the one that it was given")
-        name, kept = MECHANISMS[self._mechanism], self._credential
+        name, credential = MECHANISMS[self._mechanism], self._credential
         message = f"{self._bare},{self._first},{found[1]}".encode()
-        proof, signature = _unbase64(found[4]), _hmac(name, kept.stored_key, message)
+        proof, signature = _unbase64(found[4]), _hmac(name, credential.stored_key, message)
         if len(proof) != len(signature) or not hmac.compare_digest(
-            hashlib.new(name, _xor(proof, signature)).digest(), kept.stored_key
+            hashlib.new(name, _xor(proof, signature)).digest(), credential.stored_key
         ):
             raise ScramError("wrong proof")
-        return b"v=" + _base64(_hmac(name, kept.server_key, message)).encode()
+        return b"v=" + _base64(_hmac(name, credential.server_key, message)).encode()
 
 
 def _hmac(name: str, key: bytes, message: bytes) -> bytes:
@@ -215,6 +208,13 @@ def _decoded(message: bytes) -> str:
         return message.decode()
     except UnicodeDecodeError:
         raise ScramError("a message is not UTF-8") from None
+
+
+def _parsed(pattern: re.Pattern[str], text: str, whose: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise ScramError(f"{whose} message cannot be read")
+    return match
 
 
 def _escaped(name: str) -> str:

@@ -11,9 +11,11 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Protocol, cast
 
+from pyspark_kafkalog.config.tls_config import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.key_stores import Keys, key_and_chain, pem, trusted
 from pyspark_kafkalog.security.references import found_file
@@ -58,17 +60,6 @@ class TlsProperties(Protocol):
     def ssl_cipher_suites(self) -> tuple[str, ...]: ...
 
 
-class ClientProperties(TlsProperties, Protocol):
-    @property
-    def ssl_certificate_location(self) -> str | None: ...
-    @property
-    def ssl_key_location(self) -> str | None: ...
-    @property
-    def verifies_certificates(self) -> bool: ...
-    @property
-    def verifies_names(self) -> bool: ...
-
-
 class ListenerProperties(TlsProperties, Protocol):
     """``ssl.*`` properties of a listener."""
 
@@ -80,8 +71,8 @@ _made: dict[tuple[object, ...], ssl.SSLContext] = {}
 _making = threading.Lock()
 
 
-def client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
-    """*Thread-safe.* The context, cached until a file changes. ``named`` is for errors. `InvalidConfig`."""
+def client_context(config: TlsConfig, named: Named) -> ssl.SSLContext:
+    """*Thread-safe.* Cached until a file changes. ``named`` is for errors. Raises `InvalidConfig`."""
     key = _fingerprint(config, named)
     with _making:
         context = _made.get(key)
@@ -93,7 +84,7 @@ def client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
         return context
 
 
-def _fingerprint(config: ClientProperties, named: Named) -> tuple[object, ...]:
+def _fingerprint(config: TlsConfig, named: Named) -> tuple[object, ...]:
     """Cache key: everything that the context depends on."""
     located = {
         "ssl.keystore.location": config.ssl_keystore_location,
@@ -108,16 +99,10 @@ def _fingerprint(config: ClientProperties, named: Named) -> tuple[object, ...]:
             files.append((path, state.st_mtime_ns, state.st_size, state.st_ino))
         else:
             files.append((name, 0, 0, 0))
-    return (
-        *files,
-        config.ssl_keystore_password, config.ssl_keystore_key, config.ssl_keystore_certificate_chain,
-        config.ssl_key_password, config.ssl_truststore_password, config.ssl_truststore_certificates,
-        config.ssl_protocol, config.ssl_enabled_protocols, config.ssl_cipher_suites,
-        config.verifies_certificates, config.verifies_names, named("ssl"),
-    )  # fmt: skip
+    return (*files, *(getattr(config, field.name) for field in fields(TlsConfig)), named("ssl"))
 
 
-def _client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
+def _client_context(config: TlsConfig, named: Named) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _limit(context, config, named)
     context.check_hostname = config.verifies_names and config.verifies_certificates
@@ -128,38 +113,36 @@ def _client_context(config: ClientProperties, named: Named) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     elif not _trust(context, config, named):
         context.load_default_certs()
-    separate = config.ssl_certificate_location, config.ssl_key_location
-    keys = _separate_keys(*separate, config.ssl_key_password, named) if any(separate) else None
-    if keys is None:
-        keys = _own_keys(config, named)
-        source = named(_key_source(config))
+    keys: Keys | None
+    if config.ssl_certificate_location or config.ssl_key_location:
+        keys, source = _separate_keys(config, named), "ssl.certificate.location"
     else:
-        source = named("ssl.certificate.location")
+        keys, source = _own_keys(config, named), _key_source(config)
     if keys is not None:
-        _load_keys(context, keys, source, named("ssl.key.password"))
+        _load_keys(context, keys, named(source), named("ssl.key.password"))
     return context
 
 
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
-def server_context(config: ListenerProperties, named: Named = str) -> ssl.SSLContext:
+def server_context(config: ListenerProperties) -> ssl.SSLContext:
     """A new context with a listener's certificate and its clients' authorities. Raises `InvalidConfig`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= getattr(ssl, "OP_NO_RENEGOTIATION", 0)
-    _limit(context, config, named)
-    keys = _own_keys(config, named)
+    _limit(context, config, str)
+    keys = _own_keys(config, str)
     if keys is None:
         raise InvalidConfig(
-            f"{named('ssl.keystore.location')} is missing: TLS needs a certificate and its key "
+            "ssl.keystore.location is missing: TLS needs a certificate and its key "
             "(kafkalog-broker secure-init makes them)"
         )
-    _load_keys(context, keys, named(_key_source(config)), named("ssl.key.password"))
-    if not _trust(context, config, named) and config.ssl_client_auth != "none":
+    _load_keys(context, keys, _key_source(config), "ssl.key.password")
+    if not _trust(context, config, str) and config.ssl_client_auth != "none":
         # The system's authorities would admit anyone with any certificate.
         raise InvalidConfig(
-            f"{named('ssl.client.auth')}={config.ssl_client_auth} needs "
-            f"{named('ssl.truststore.location')}: the authorities of clients' certificates"
+            f"ssl.client.auth={config.ssl_client_auth} needs ssl.truststore.location: the authorities of "
+            "clients' certificates"
         )
     context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
     return context
@@ -183,7 +166,11 @@ def _limit(context: ssl.SSLContext, config: TlsProperties, named: Named) -> None
     if not config.ssl_cipher_suites:
         return
     name = named("ssl.cipher.suites")
-    chosen = [openssl_cipher(suite) for suite in config.ssl_cipher_suites if not _is_of_13(suite)]
+    chosen = [
+        openssl_cipher(suite)
+        for suite in config.ssl_cipher_suites
+        if not suite.startswith("TLS_") or "_WITH_" in suite
+    ]
     if len(chosen) < len(config.ssl_cipher_suites):
         _log.warning("%s: the suites of TLS 1.3 cannot be chosen in Python; all of them are used", name)
     if not chosen:
@@ -191,12 +178,8 @@ def _limit(context: ssl.SSLContext, config: TlsProperties, named: Named) -> None
     try:
         context.set_ciphers(":".join(chosen))
     except ssl.SSLError:
-        known = ", ".join(config.ssl_cipher_suites)
-        raise InvalidConfig(f"{name}={known}: OpenSSL knows none of them") from None
-
-
-def _is_of_13(suite: str) -> bool:
-    return suite.startswith("TLS_") and "_WITH_" not in suite
+        suites = ", ".join(config.ssl_cipher_suites)
+        raise InvalidConfig(f"{name}={suites}: OpenSSL knows none of them") from None
 
 
 def openssl_cipher(suite: str) -> str:
@@ -210,27 +193,29 @@ def openssl_cipher(suite: str) -> str:
     return joined.replace("_", "-")
 
 
+def _store(
+    location: str | None, text: str | None, names: tuple[str, str], named: Named
+) -> tuple[bytes, str] | None:
+    """A store's content and name: a file, or the text itself; None if neither is configured."""
+    of_location, of_text = map(named, names)
+    if location and text:
+        raise InvalidConfig(f"{of_location} and {of_text}: one of them, not both")
+    if location:
+        return _content(location, of_location), f"{of_location}={location}"
+    return (text.encode(), of_text) if text else None
+
+
 def _trust(context: ssl.SSLContext, config: TlsProperties, named: Named) -> bool:
     """Load the trusted certificates; False if none are configured."""
-    location, inline = config.ssl_truststore_location, config.ssl_truststore_certificates
-    if location and inline:
-        raise InvalidConfig(
-            f"{named('ssl.truststore.location')} and {named('ssl.truststore.certificates')}: "
-            "one of them, not both"
-        )
-    password_name = named("ssl.truststore.password")
-    if location:
-        name = named("ssl.truststore.location")
-        data = _content(location, name)
-        name = f"{name}={location}"
-    elif inline:
-        name = named("ssl.truststore.certificates")
-        data = inline.encode()
-    else:
+    names = "ssl.truststore.location", "ssl.truststore.certificates"
+    store = _store(config.ssl_truststore_location, config.ssl_truststore_certificates, names, named)
+    if store is None:
         return False
-    found = trusted(data, config.ssl_truststore_password, name=name, password_name=password_name)
+    data, name = store
+    password_name = named("ssl.truststore.password")
+    certificates = trusted(data, config.ssl_truststore_password, name=name, password_name=password_name)
     try:
-        context.load_verify_locations(cadata=b"".join(found))
+        context.load_verify_locations(cadata=b"".join(certificates))
     except (ssl.SSLError, ValueError):
         raise InvalidConfig(f"{name}: a certificate in it is damaged") from None
     return True
@@ -247,36 +232,26 @@ def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
         config.ssl_keystore_key,
         config.ssl_keystore_certificate_chain,
     )
-    if location and (key or chain):
-        raise InvalidConfig(
-            f"{named('ssl.keystore.location')} and {named('ssl.keystore.key')}: one of them, not both"
-        )
-    if location:
-        name = named("ssl.keystore.location")
-        data = _content(location, name)
-        name = f"{name}={location}"
-    elif key or chain:
-        missing = "ssl.keystore.key" if not key else "ssl.keystore.certificate.chain" if not chain else ""
-        if missing:
-            raise InvalidConfig(
-                f"{named(missing)} is missing: a certificate needs its key, and a key its chain"
-            )
-        name = named("ssl.keystore.key")
-        data = f"{key}\n{chain}".encode()
-    else:
+    text = f"{key}\n{chain}" if key or chain else None
+    store = _store(location, text, ("ssl.keystore.location", "ssl.keystore.key"), named)
+    if store is None:
         return None
+    if text and not (key and chain):
+        missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
+        raise InvalidConfig(f"{named(missing)} is missing: a certificate needs its key, and a key its chain")
     return key_and_chain(
-        data,
+        store[0],
         config.ssl_keystore_password,
         config.ssl_key_password,
-        name=name,
+        name=store[1],
         password_name=named("ssl.keystore.password"),
         key_password_name=named("ssl.key.password"),
     )
 
 
-def _separate_keys(certificate: str | None, key: str | None, password: str | None, named: Named) -> Keys:
+def _separate_keys(config: TlsConfig, named: Named) -> Keys:
     """librdkafka's properties: one file with the chain, one with the key."""
+    certificate, key = config.ssl_certificate_location, config.ssl_key_location
     of_certificate, of_key = named("ssl.certificate.location"), named("ssl.key.location")
     if not (certificate and key):
         raise InvalidConfig(
@@ -285,7 +260,12 @@ def _separate_keys(certificate: str | None, key: str | None, password: str | Non
     data = _content(key, of_key) + b"\n" + _content(certificate, of_certificate)
     asked = named("ssl.key.password")
     return key_and_chain(
-        data, None, password, name=f"{of_key}={key}", password_name=asked, key_password_name=asked
+        data,
+        None,
+        config.ssl_key_password,
+        name=f"{of_key}={key}",
+        password_name=asked,
+        key_password_name=asked,
     )
 
 
@@ -329,7 +309,11 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 class TlsStream:
-    """*Not thread-safe.* Does not wait; the socket's timeout applies."""
+    """*Not thread-safe.* One side of a connection. Does not wait; the socket's timeout applies.
+
+    Uses `ssl.MemoryBIO`, not `ssl.SSLSocket`: ciphertext can be sent partially like other bytes, and all
+    received data can be read before asking the selector again.
+    """
 
     __slots__ = ("_incoming", "_outgoing", "_unsent", "dry", "ended", "stage", "tls")
 
