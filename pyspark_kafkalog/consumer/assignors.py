@@ -104,7 +104,6 @@ ASSIGNORS: dict[str, Callable[[Iterable[Subscriber], Counts], Shares]] = {
     STICKY: sticky_assign,
     COOPERATIVE: cooperative_assign,
 }
-"""By strategy name."""
 
 
 def _partitions(counts: Counts) -> list[TopicPartition]:
@@ -127,7 +126,7 @@ def _owners(members: Sequence[Subscriber], counts: Counts) -> dict[TopicPartitio
 
 
 def _even_out(shares: Shares, takers: Mapping[str, Sequence[str]]) -> None:
-    """Evens out the shares; ends because each move lowers the sum of squared sizes."""
+    """Ends because each move lowers the sum of squared sizes."""
     while _move_one(shares, takers):
         pass
 

@@ -7,7 +7,6 @@ elsewhere, and then rejoin. Source: protocol guide, Group membership; KIP-62, 34
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -19,7 +18,7 @@ from pyspark_kafkalog.consumer.assignors import ASSIGNORS, Subscriber
 from pyspark_kafkalog.consumer.member import (
     COORDINATOR_MOVED,
     NEVER,
-    Backoff,
+    Member,
     PartitionChange,
     Rebalance,
     refused,
@@ -68,21 +67,13 @@ class _State(Enum):
     """The program stopped polling."""
 
 
-class ClassicMember:
-    """See `member.Member`. `_owned` are the partitions the program knows of, without pending changes."""
-
+class ClassicMember(Member):
     def __init__(self, config: GroupConsumerConfig) -> None:
-        assert config.group_id is not None
-        self.pending: deque[Rebalance] = deque()
-        self.failure: KafkaError | None = None
-        self.wanted_topics: tuple[str, ...] = ()
-        self._config, self._group, self._instance = config, config.group_id, config.group_instance_id
+        super().__init__(config)
         self._cooperative = all(name == COOPERATIVE for name in config.strategies)
         self._state = _State.OUTSIDE
-        self._topics: frozenset[str] = frozenset()
         self._joined_for: frozenset[str] = frozenset()
         self._member_id, self._generation, self._protocol = "", -1, ""
-        self._owned: frozenset[TopicPartition] = frozenset()
         self._previous: tuple[frozenset[TopicPartition], int] = frozenset(), -1
         """The last assignment and its generation; `sticky` keeps it although it was revoked."""
         self._join: JoinGroupResponse | None = None
@@ -92,7 +83,6 @@ class ClassicMember:
         self._led: dict[str, int] | None = None
         """As leader: partition counts of the group's topics at the assignment."""
         self._not_before = self._heartbeat_at = 0.0
-        self._backoff = Backoff(config)
 
     @property
     def identity(self) -> Committer:
@@ -104,7 +94,6 @@ class ClassicMember:
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """As leader: topics whose new partitions require a rebalance."""
         return frozenset(self._led or ())
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
@@ -139,18 +128,32 @@ class ClassicMember:
         if code == ErrorCode.NONE:
             self._backoff.reset()
         if isinstance(request, JoinGroupRequest):
-            if self._state is _State.JOINING:
+            if self._state is not _State.JOINING:
+                pass
+            elif code == ErrorCode.NONE:
                 self._after_join(answer, now)
+            elif code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._member_id = answer.member_id
+            elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                self._not_before = now + self._backoff.next()
+            else:
+                self._refused(code, now)
         elif isinstance(request, SyncGroupRequest):
-            if self._state is _State.SYNCING:
+            if self._state is not _State.SYNCING:
+                pass
+            elif code == ErrorCode.NONE:
                 self._after_sync(answer, now)
+            elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+                self._rejoin(now)
+            else:
+                self._refused(code, now)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
             if self._state is _State.STABLE:
                 self._rejoin(now)
         elif code != ErrorCode.NONE:
             self._refused(code, now)
 
-    def failed(self, request: Any, now: float) -> None:  # noqa: ARG002  (part of `Member`)
+    def failed(self, now: float) -> None:
         self._not_before = now + self._backoff.next()
 
     def learn(self, topics: Mapping[str, TopicMetadata], now: float) -> None:
@@ -164,25 +167,17 @@ class ClassicMember:
                 logger.info("group %r: partitions of its topics have changed: joining again", self._group)
                 self._rejoin(now)
 
-    def done(self, rebalance: Rebalance, now: float) -> None:
-        if not self.pending or self.pending[0] is not rebalance:
-            return  # all partitions were lost meanwhile; that is pending
-        self._owned = self.pending.popleft().owned
-        if self.pending:
-            return
+    def _continue(self, rebalance: Rebalance, now: float) -> None:  # noqa: ARG002
         if self._state is _State.REVOKING:
             self._state = _State.JOINING
         elif self._again or self._state is _State.EXPIRED:
             self._rejoin(now)
 
-    def resume(self, now: float) -> None:
-        if self.failure is None or self.failure.code == ErrorCode.FENCED_INSTANCE_ID:
-            return
-        self.failure = None
-        self._not_before = now + self._backoff.next()
+    def _join_at(self, at: float, now: float) -> None:
+        self._not_before = at
         self._rejoin(now)
 
-    def expire(self, now: float) -> Any | None:  # noqa: ARG002  (part of `Member`)
+    def expire(self) -> Any | None:
         goodbye = self.leave()
         self._forget_membership(forget_id=self._instance is None)
         self._state = _State.EXPIRED
@@ -200,16 +195,12 @@ class ClassicMember:
         if self.pending:
             self._again = True
             return
-        keeps = (
-            frozenset(tp for tp in self._owned if tp.topic in self._topics)
-            if self._cooperative
-            else frozenset()
-        )
+        kept = frozenset(tp for tp in self._owned if self._cooperative and tp.topic in self._topics)
         self._heartbeat_at = min(self._heartbeat_at, now + self._config.heartbeat_interval_ms / 1000)
-        if self._owned - keeps:
+        if self._owned - kept:
             self._state = _State.REVOKING
-            gone = tuple(sorted(self._owned - keeps))
-            self.pending.append(Rebalance(PartitionChange.REVOKED, gone, frozenset(keeps)))
+            gone = tuple(sorted(self._owned - kept))
+            self.pending.append(Rebalance(PartitionChange.REVOKED, gone, kept))
         else:
             self._state = _State.JOINING
 
@@ -226,30 +217,15 @@ class ClassicMember:
         )
 
     def _metadata(self, strategy: str) -> bytes:
-        user_data = None
+        user_data, generation = None, self._previous[1]
         if strategy == STICKY:
             user_data = encode_previous(*self._previous)
         elif strategy == COOPERATIVE:
-            user_data = self._generation_known.to_bytes(4, "big", signed=True)
+            user_data = generation.to_bytes(4, "big", signed=True)
         owned = grouped(sorted(self._owned))
-        topics = tuple(sorted(self._topics))
-        return encode_subscription(Subscription(topics, user_data, owned, self._generation_known))
-
-    @property
-    def _generation_known(self) -> int:
-        return self._previous[1]
+        return encode_subscription(Subscription(tuple(sorted(self._topics)), user_data, owned, generation))
 
     def _after_join(self, answer: JoinGroupResponse, now: float) -> None:
-        code = answer.error_code
-        if code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._member_id = answer.member_id
-            return
-        if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._not_before = now + self._backoff.next()
-            return
-        if code != ErrorCode.NONE:
-            self._refused(code, now)
-            return
         self._member_id, self._generation = answer.member_id, answer.generation_id
         self._protocol, self._join, self._assignments = answer.protocol_name or "", answer, ()
         self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
@@ -267,7 +243,7 @@ class ClassicMember:
         self.wanted_topics = tuple(sorted(topics))
 
     def _subscribers(self, members: tuple[JoinGroupResponseMember, ...]) -> list[Subscriber]:
-        found = []
+        subscribers = []
         for member in members:
             told = decode_subscription(member.metadata)
             owned, generation = flat(told.owned_partitions), told.generation_id
@@ -275,12 +251,9 @@ class ClassicMember:
                 owned, generation = decode_previous(told.user_data)
             elif generation < 0 and told.user_data is not None and len(told.user_data) == 4:
                 generation = int.from_bytes(told.user_data, "big", signed=True)
-            found.append(
-                Subscriber(
-                    member.member_id, frozenset(told.topics), member.group_instance_id, owned, generation
-                )
-            )
-        return found
+            topics, instance = frozenset(told.topics), member.group_instance_id
+            subscribers.append(Subscriber(member.member_id, topics, instance, owned, generation))
+        return subscribers
 
     def _assign(self, join: JoinGroupResponse, counts: Mapping[str, int], now: float) -> None:
         assignor = ASSIGNORS.get(self._protocol)
@@ -289,11 +262,11 @@ class ClassicMember:
             self._fail(InvalidRequest(text))
             return
         subscribers = self._subscribers(join.members)
-        wanted = {name for one in subscribers for name in one.topics}
-        self._led = {name: counts.get(name, 0) for name in wanted | self._topics}
+        topics = {name for one in subscribers for name in one.topics}
+        self._led = {name: counts.get(name, 0) for name in topics | self._topics}
         # v9: a static leader came back; the broker keeps the previous assignment.
         if not join.skip_assignment:
-            shares = assignor(subscribers, {name: n for name, n in counts.items() if name in wanted})
+            shares = assignor(subscribers, {name: n for name, n in counts.items() if name in topics})
             self._assignments = tuple(
                 SyncGroupRequestAssignment(member, encode_assignment(held)) for member, held in shares.items()
             )
@@ -311,13 +284,6 @@ class ClassicMember:
         )
 
     def _after_sync(self, answer: SyncGroupResponse, now: float) -> None:
-        code = answer.error_code
-        if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._rejoin(now)
-            return
-        if code != ErrorCode.NONE:
-            self._refused(code, now)
-            return
         try:
             assigned = frozenset(decode_assignment(answer.assignment))
         except InvalidRequest as e:
@@ -326,14 +292,12 @@ class ClassicMember:
         self._state = _State.STABLE
         self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
         self._previous = assigned, self._generation
-        revoked = tuple(sorted(self._owned - assigned))
+        revoked, added = tuple(sorted(self._owned - assigned)), tuple(sorted(assigned - self._owned))
         if revoked:
             # The next round assigns these to others.
             self.pending.append(Rebalance(PartitionChange.REVOKED, revoked, self._owned & assigned))
         self._again = bool(revoked) or self._joined_for != self._topics
-        self.pending.append(
-            Rebalance(PartitionChange.ASSIGNED, tuple(sorted(assigned - self._owned)), frozenset(assigned))
-        )
+        self.pending.append(Rebalance(PartitionChange.ASSIGNED, added, assigned))
 
     def _refused(self, code: ErrorCode, now: float) -> None:
         if code in COORDINATOR_MOVED or code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or code.retriable:
@@ -353,14 +317,11 @@ class ClassicMember:
             self._member_id = ""
 
     def _lose(self) -> None:
-        something = bool(self._owned or self.pending) or self._state is _State.EXPIRED
-        self.pending.clear()
-        self._again = False
-        if self._state is not _State.EXPIRED:
+        expired = self._state is _State.EXPIRED
+        if not expired:
             self._state = _State.REVOKING
-        self._previous = frozenset(), -1
-        if something:
-            self.pending.append(Rebalance(PartitionChange.LOST, tuple(sorted(self._owned)), frozenset()))
+        self._again, self._previous = False, (frozenset(), -1)
+        self._lose_all(expired=expired)
 
     def _fail(self, error: KafkaError) -> None:
         self._forget_membership(forget_id=False)

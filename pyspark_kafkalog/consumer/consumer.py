@@ -65,9 +65,8 @@ _NEW_EPOCH_SECONDS = 0.05
 
 _OLD_EPOCH = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
 _OLD_GENERATION = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
-"""Commit errors of a member that is about to get its next epoch or generation. Of a classic group, only a
-cooperative member still owns its partitions then.
-"""
+"""Commit errors of a member that is about to get its next epoch or generation. Only a cooperative member of a
+classic group still owns its partitions then."""
 
 
 class Consumer:
@@ -98,7 +97,6 @@ class Consumer:
         self._subscribed: frozenset[str] | re.Pattern[str] | None = None
         self._callbacks: dict[PartitionChange, OnPartitions | None] = {}
         self._ready: deque[ConsumerRecord] = deque()
-        """Fetched records not yet returned by iteration."""
         self._committed: dict[TopicPartition, int] = {}
         self._news = self._closed = False
         self._upkeep_at = self._commit_at = self._look_at = 0.0
@@ -202,12 +200,12 @@ class Consumer:
             self._group = GroupThread(self.config, self._topics(), self._clock, notify=self._notify)
             self._commit_at = self._next_commit()
         if self._group is not None:
-            self._group.poll_begins()
+            self._group.set_polling(True)
         try:
             return self._poll(most, Deadline.after(timeout, self._clock))
         finally:
             if self._group is not None:
-                self._group.poll_ends()
+                self._group.set_polling(False)
 
     def __iter__(self) -> Consumer:
         return self
@@ -375,13 +373,10 @@ class Consumer:
             if callback is not None:
                 callback(list(rebalance.partitions))
             return
-        gone = (
-            list(rebalance.partitions)
-            if change is PartitionChange.REVOKED
-            else sorted(self._fetcher.readings)
-        )
+        is_revoked = change is PartitionChange.REVOKED
+        gone = list(rebalance.partitions) if is_revoked else sorted(self._fetcher.readings)
         logger.info("%s: %s", change.value, ", ".join(map(str, gone)) or "nothing")
-        if change is PartitionChange.REVOKED:
+        if is_revoked:
             self._auto_commit(_COMMIT_SECONDS)
         try:
             if callback is not None and gone:
@@ -412,9 +407,8 @@ class Consumer:
     def _auto_commit(self, seconds: float) -> None:
         if not self._commits:
             return
-        changed = {
-            tp: offset for tp, offset in self._positions().items() if self._committed.get(tp) != offset
-        }
+        positions = self._positions().items()
+        changed = {tp: offset for tp, offset in positions if self._committed.get(tp) != offset}
         if not changed:
             return
         try:
@@ -448,7 +442,6 @@ class Consumer:
         return OUTSIDE if self._group is None else self._group.identity
 
     def _find_positions(self, deadline: Deadline) -> None:
-        """Finds positions of new partitions: committed offset, else ``auto.offset.reset``."""
         unknown = {tp: r for tp, r in self._fetcher.readings.items() if r.position is None}
         fresh = [tp for tp, r in unknown.items() if r.reset is None]
         if fresh and self.config.group_id is not None:
@@ -465,9 +458,8 @@ class Consumer:
         times = {tp: r.reset for tp, r in unknown.items() if r.position is None and r.reset is not None}
         if times:
             isolation = self.config.isolation
-            for tp, found in list_offsets(
-                self._cluster, times, isolation=isolation, deadline=deadline
-            ).items():
+            offsets = list_offsets(self._cluster, times, isolation=isolation, deadline=deadline)
+            for tp, found in offsets.items():
                 unknown[tp].seek(found.offset)
 
     def _out_of_range(self, reading: Reading, error: KafkaError) -> None:
@@ -478,11 +470,9 @@ class Consumer:
     def _reset(self, reading: Reading, error: KafkaError) -> None:
         timestamp = _RESETS.get(self.config.auto_offset_reset)
         if timestamp is None:
-            raise (
-                type(error)(f"{error}, and auto.offset.reset is none")
-                if isinstance(error, NoOffset)
-                else error
-            )
+            if isinstance(error, NoOffset):
+                error = type(error)(f"{error}, and auto.offset.reset is none")
+            raise error
         reading.seek_time(timestamp)
 
     def _seek_time(self, partitions: Iterable[TopicPartition], timestamp: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +17,12 @@ from pyspark_kafkalog.config.client_config import GroupConsumerConfig
 from pyspark_kafkalog.consumer.member import (
     COORDINATOR_MOVED,
     NEVER,
-    Backoff,
+    Member,
     PartitionChange,
     Rebalance,
     refused,
 )
-from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -47,20 +46,12 @@ Ids = frozenset[tuple[uuid.UUID, int]]
 """Partitions by topic id."""
 
 
-class EpochMember:
-    """See `member.Member`. `_owned` are the partitions the program knows of, without pending changes."""
-
+class EpochMember(Member):
     def __init__(self, config: GroupConsumerConfig) -> None:
-        assert config.group_id is not None
-        self.pending: deque[Rebalance] = deque()
-        self.failure: KafkaError | None = None
-        self.wanted_topics: tuple[str, ...] = ()
-        self._config, self._group, self._instance = config, config.group_id, config.group_instance_id
+        super().__init__(config)
         self._member_id = encode_id(uuid.uuid4())
         self._epoch = JOIN_EPOCH
         self._active = self._expired = False
-        self._topics: frozenset[str] = frozenset()
-        self._owned: frozenset[TopicPartition] = frozenset()
         self._target: Ids | None = None
         """The last assignment; None once the program has all of it."""
         self._names: dict[uuid.UUID, str] = {}
@@ -68,7 +59,6 @@ class EpochMember:
         self._told_owned: frozenset[TopicPartition] | None = None
         """What the broker knows of both; None: it must be sent."""
         self._heartbeat_at = self._look_at = 0.0
-        self._backoff = Backoff(config)
 
     @property
     def identity(self) -> Committer:
@@ -135,7 +125,7 @@ class EpochMember:
             self._heartbeat_at = now
         self._reconcile(now)
 
-    def failed(self, request: Any, now: float) -> None:  # noqa: ARG002  (part of `Member`)
+    def failed(self, now: float) -> None:
         # The broker may or may not have received the request.
         self._told_topics = self._told_owned = None
         self._heartbeat_at = now + self._backoff.next()
@@ -146,25 +136,17 @@ class EpochMember:
         self._look_at = now + _LOOK_AGAIN_SECONDS
         self._reconcile(now)
 
-    def done(self, rebalance: Rebalance, now: float) -> None:
-        if not self.pending or self.pending[0] is not rebalance:
-            return  # all partitions were lost meanwhile; that is pending
-        self._owned = self.pending.popleft().owned
-        if self.pending:
-            return
+    def _continue(self, rebalance: Rebalance, now: float) -> None:
         if rebalance.change is PartitionChange.LOST:
             self._expired = False
         if self._epoch == JOIN_EPOCH or self._owned != self._told_owned:
             self._heartbeat_at = min(self._heartbeat_at, now)
         self._reconcile(now)
 
-    def resume(self, now: float) -> None:
-        if self.failure is None or self.failure.code == ErrorCode.FENCED_INSTANCE_ID:
-            return
-        self.failure = None
-        self._active, self._heartbeat_at = True, now + self._backoff.next()
+    def _join_at(self, at: float, now: float) -> None:  # noqa: ARG002
+        self._active, self._heartbeat_at = True, at
 
-    def expire(self, now: float) -> Any | None:  # noqa: ARG002  (part of `Member`)
+    def expire(self) -> Any | None:
         goodbye = self.leave()
         self._expired = True
         self._lose()
@@ -234,12 +216,9 @@ class EpochMember:
             self.failure = refused(self._group, code, None if code in _FENCED else answer.error_message)
 
     def _lose(self) -> None:
-        something = bool(self._owned or self.pending) or self._expired
-        self.pending.clear()
         self._epoch, self._target = JOIN_EPOCH, None
         self._told_topics = self._told_owned = None
-        if something:
-            self.pending.append(Rebalance(PartitionChange.LOST, tuple(sorted(self._owned)), frozenset()))
+        self._lose_all(expired=self._expired)
 
 
 def _ids(topics: tuple[TopicPartitions, ...]) -> Ids:

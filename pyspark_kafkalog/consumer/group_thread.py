@@ -98,17 +98,13 @@ class GroupThread:
             self._topics, self._look_at = topics, self._clock.monotonic()
         self._poller.wake()
 
-    def poll_begins(self) -> None:
-        """Resets ``max.poll.interval.ms``."""
+    def set_polling(self, polling: bool) -> None:
+        """A poll begins or ends, which resets ``max.poll.interval.ms``."""
         with self._lock:
-            self._polled_at, self._polling = self._clock.monotonic(), True
-
-    def poll_ends(self) -> None:
-        with self._lock:
-            self._polled_at, self._polling = self._clock.monotonic(), False
+            self._polled_at, self._polling = self._clock.monotonic(), polling
 
     def pending(self) -> Rebalance | None:
-        """The next change for the program; raises the error that ended the membership, then rejoins."""
+        """The next change; raises the error that ended the membership, then rejoins."""
         with self._lock:
             if self._member.pending:
                 return self._member.pending[0]
@@ -162,12 +158,12 @@ class GroupThread:
             now = self._clock.monotonic()
         request = None
         with self._lock:
-            wanted = self._member.wanted_topics
-            if self._in_flight is None and now >= self._not_before and not wanted:
+            topics = self._member.wanted_topics
+            if self._in_flight is None and now >= self._not_before and not topics:
                 request = self._member.request(now)
-                wanted = self._member.wanted_topics
-        if wanted and now >= self._not_before:
-            self._learn(wanted)
+                topics = self._member.wanted_topics
+        if topics and now >= self._not_before:
+            self._learn(topics)
             return
         if request is not None:
             self._send(request)
@@ -204,7 +200,7 @@ class GroupThread:
                 self._config.group_id,
                 self._config.max_poll_interval_ms,
             )
-            return self._member.expire(now)
+            return self._member.expire()
 
     def _send(self, request: Any) -> None:
         config = self._config
@@ -218,13 +214,13 @@ class GroupThread:
         except UnsupportedVersion as e:
             with self._lock:
                 self._failure = e
-                self._member.failed(request, self._clock.monotonic())
+                self._member.failed(self._clock.monotonic())
             self._notify()
             self._not_before = self._clock.monotonic() + _LOOK_UP_SECONDS
             return
         except KafkaError:
             with self._lock:
-                self._member.failed(request, self._clock.monotonic())
+                self._member.failed(self._clock.monotonic())
             raise
         self._in_flight = _InFlight(request, connection, ticket, deadline)
         self._watch(connection)
@@ -321,7 +317,7 @@ class GroupThread:
         self._not_before = now + wait
         with self._lock:
             if flight is not None:
-                self._member.failed(flight.request, now)
+                self._member.failed(now)
             if not error.retriable:
                 self._failure = error
         if not error.retriable:

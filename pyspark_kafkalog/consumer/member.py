@@ -1,16 +1,16 @@
-"""The interface of a group member, with one implementation per protocol.
+"""A group member, with a subclass per protocol: time and answers come in, requests go out.
 
-`classic_member` and `epoch_member` do no I/O: time and answers come in, requests go out. `group_thread` runs
-one of them.
+`group_thread` runs a `ClassicMember` or an `EpochMember`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark_kafkalog.client.discovery import TopicMetadata
 from pyspark_kafkalog.client.groups import Committer
@@ -41,62 +41,95 @@ class Rebalance:
     owned: frozenset[TopicPartition]
 
 
-class Member(Protocol):
-    """*Not thread-safe: the caller holds a lock.* A member's side of a group protocol.
+class Member(ABC):
+    """*Not thread-safe: the caller holds a lock.* A member's side of a group protocol, without I/O.
 
-    The program handles the first `Rebalance` in ``pending``; `done` then removes it.
+    The program handles the first `Rebalance` in ``pending``; `done` then removes it. `_owned` are the
+    partitions that the program knows of, without pending changes.
     """
 
-    pending: deque[Rebalance]
-    failure: KafkaError | None
-    """The error that stopped it; `resume` tries again."""
-    wanted_topics: tuple[str, ...]
-    """Topics whose metadata it needs; passed to `learn`."""
+    def __init__(self, config: GroupConsumerConfig) -> None:
+        assert config.group_id is not None
+        self.pending: deque[Rebalance] = deque()
+        self.failure: KafkaError | None = None
+        """The error that stopped it; `resume` tries again."""
+        self.wanted_topics: tuple[str, ...] = ()
+        """Topics whose metadata it needs; passed to `learn`."""
+        self._config, self._group, self._instance = config, config.group_id, config.group_instance_id
+        self._topics: frozenset[str] = frozenset()
+        self._owned: frozenset[TopicPartition] = frozenset()
+        self._backoff = Backoff(config)
 
     @property
+    @abstractmethod
     def identity(self) -> Committer: ...
 
     @property
+    @abstractmethod
     def joined(self) -> bool:
         """Whether it is a member or about to be."""
-        ...
 
     @property
+    @abstractmethod
     def watched_topics(self) -> frozenset[str]:
         """Topics whose new partitions must be passed to `learn`."""
-        ...
 
+    @abstractmethod
     def subscribe(self, topics: frozenset[str], now: float) -> None:
         """Joins, or replaces the topics."""
-        ...
 
+    @abstractmethod
     def request(self, now: float) -> Any | None:
         """The next request; call `answered` or `failed` before the next call. None: see `due`."""
-        ...
 
+    @abstractmethod
     def due(self) -> float:
         """When to call `request` again, if nothing happens before that."""
-        ...
 
+    @abstractmethod
     def answered(self, request: Any, answer: Any, now: float) -> None: ...
 
-    def failed(self, request: Any, now: float) -> None:
+    @abstractmethod
+    def failed(self, now: float) -> None:
         """No answer; it is unknown whether the request arrived."""
-        ...
 
+    @abstractmethod
     def learn(self, topics: Mapping[str, TopicMetadata], now: float) -> None: ...
 
-    def done(self, rebalance: Rebalance, now: float) -> None: ...
+    def done(self, rebalance: Rebalance, now: float) -> None:
+        if not self.pending or self.pending[0] is not rebalance:
+            return  # all partitions were lost meanwhile; that is pending
+        self._owned = self.pending.popleft().owned
+        if not self.pending:
+            self._continue(rebalance, now)
 
-    def resume(self, now: float) -> None: ...
+    @abstractmethod
+    def _continue(self, rebalance: Rebalance, now: float) -> None:
+        """The program has handled all pending changes."""
 
-    def expire(self, now: float) -> Any | None:
+    def resume(self, now: float) -> None:
+        if self.failure is None or self.failure.code == ErrorCode.FENCED_INSTANCE_ID:
+            return
+        self.failure = None
+        self._join_at(now + self._backoff.next(), now)
+
+    @abstractmethod
+    def _join_at(self, at: float, now: float) -> None: ...
+
+    @abstractmethod
+    def expire(self) -> Any | None:
         """The program stopped polling: leaves until it polls. Returns the request that says so, if any."""
-        ...
 
+    @abstractmethod
     def leave(self) -> Any | None:
         """The request to leave for good; None if none is needed."""
-        ...
+
+    def _lose_all(self, *, expired: bool) -> None:
+        """Queues the loss of all partitions in place of pending changes."""
+        is_news = bool(self._owned or self.pending) or expired
+        self.pending.clear()
+        if is_news:
+            self.pending.append(Rebalance(PartitionChange.LOST, tuple(sorted(self._owned)), frozenset()))
 
 
 class Backoff:

@@ -96,7 +96,6 @@ class _Fetched:
     """*Not thread-safe.* One answer for a partition; records are decoded when taken."""
 
     def __init__(self, tp: TopicPartition, walk: BatchWalk, next_offset: int) -> None:
-        """``next_offset``: start of the fetch after this answer."""
         self.next_offset = next_offset
         self._tp, self._walk = tp, walk
         self._blocks = walk.verified_blocks()
@@ -105,7 +104,7 @@ class _Fetched:
 
     @property
     def reached(self) -> int:
-        """Offset the walk has reached; at or after the end of the records taken."""
+        """At or after the end of the records taken."""
         return self._walk.next_offset
 
     def take(self, most: int) -> tuple[list[ConsumerRecord], int]:
@@ -147,7 +146,6 @@ class Reading:
     """Start of the next fetch, after ``fetched``."""
     follows: bool = False
     not_before: float = 0.0
-    high_watermark: int = -1
     in_flight: bool = False
     one_by_one: bool = False
     """Whether to fetch single batches, up to a corrupt one."""
@@ -159,12 +157,11 @@ class Reading:
         self.position = self.fetch_from = offset
 
     def seek_time(self, timestamp: int) -> None:
-        """Continues at the offset of a ListOffsets timestamp, from the next poll on."""
+        """From the next poll on."""
         self._drop()
         self.position, self.reset = None, timestamp
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """Up to ``most`` fetched records."""
         if self.fault is not None:
             raise self.fault
         found: list[ConsumerRecord] = []
@@ -216,7 +213,6 @@ class RecordFetcher:
         """``cluster`` looks up leaders; fetches use connections of their own."""
         self.readings: dict[TopicPartition, Reading] = {}
         self.out_of_range: Callable[[Reading, KafkaError], None] = lambda _, error: _raise(error)
-        """Called if a position is not in the log."""
         self._cluster, self._config, self._clock = cluster, config, clock
         self._pool = ConnectionPool(config, clock=clock)
         self._poller = Poller()
@@ -285,7 +281,7 @@ class RecordFetcher:
         self._poller.close()
 
     def _send(self, now: float) -> None:
-        wanted = [
+        due = [
             r
             for r in self.readings.values()
             if r.position is not None
@@ -293,16 +289,16 @@ class RecordFetcher:
             and len(r.fetched) < _ANSWERS
             and r.not_before <= now
         ]
-        if not wanted:
+        if not due:
             return
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
         nodes: dict[int, dict[TopicPartition, tuple[Reading, Leader]]] = defaultdict(dict)
-        for reading in wanted:
+        for reading in due:
             try:
                 leader = self._leader(reading.tp)
             except ConnectionLost as e:
                 # No broker answers: looking up the others would only take as long again.
-                self._postpone(wanted, e)
+                self._postpone(due, e)
                 break
             except KafkaError as e:
                 self._postpone([reading], e)
@@ -391,8 +387,7 @@ class RecordFetcher:
             text = f"{peer}: {reading.tp} at offset {offset}: {part.error_code.name}"
             self._postpone([reading], error_for(part.error_code, text))
             return
-        reading.high_watermark = part.high_watermark
-        data = memoryview(part.records) if part.records is not None else memoryview(b"")
+        data = memoryview(part.records or b"")
         if not first_entry_is_whole(data):
             if len(data) > 0:
                 self._enlarge(reading, len(data))
@@ -402,16 +397,9 @@ class RecordFetcher:
             listed = part.aborted_transactions or ()
             aborted = AbortedTransactions(tuple((t.producer_id, t.first_offset) for t in listed))
         expected = ExpectedOffsets.of_answer(offset, -1, follows=reading.follows)
+        view = data.cast("B")
         walk = BatchWalk(
-            Answer(
-                data.cast("B"),
-                reading.tp,
-                offset,
-                _NO_END,
-                MAX_BATCH_BYTES,
-                aborted=aborted,
-                expected=expected,
-            )
+            Answer(view, reading.tp, offset, _NO_END, MAX_BATCH_BYTES, aborted=aborted, expected=expected)
         )
         reading.fetch_from, reading.follows = next_offset_after(data, offset, expected), True
         reading.fetched.append(_Fetched(reading.tp, walk, reading.fetch_from))

@@ -246,7 +246,7 @@ def test_the_leader_joins_again_when_a_topic_has_more_partitions() -> None:
 
 def test_a_program_that_does_not_poll_leaves_and_comes_back_when_it_does() -> None:
     one = stable("range", 0)
-    goodbye = one.member.expire(one.now)
+    goodbye = one.member.expire()
     assert (goodbye.member_id, goodbye.members[0].member_id) == ("me", "me")
     assert not one.member.joined
     assert one.member.request(one.now + 99) is None
@@ -260,7 +260,7 @@ def test_a_static_member_does_not_say_goodbye() -> None:
     one.sync(0)
     one.program()
     assert one.member.leave() is None
-    assert one.member.expire(one.now) is None
+    assert one.member.expire() is None
 
 
 def test_a_fenced_instance_fails_for_good_and_another_refusal_is_tried_again() -> None:
@@ -281,6 +281,7 @@ def test_a_fenced_instance_fails_for_good_and_another_refusal_is_tried_again() -
 
 def test_an_answer_that_does_not_come_is_asked_for_again_after_a_while() -> None:
     one = Driven()
-    one.member.failed(one.asked(JoinGroupRequest), one.now)
+    one.asked(JoinGroupRequest)
+    one.member.failed(one.now)
     assert one.member.request(one.now) is None
     assert one.member.request(one.member.due()) is not None
