@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.classic.consumer.stream import (
@@ -22,7 +21,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.mirror_config import BrokersSourceConfig, Mirroring, SourceConfig
 from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
-from pyspark_kafkalog.errors import InvalidRequest, KafkaError
+from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.types import INTERNAL_TOPICS, Record
 
@@ -61,10 +60,11 @@ class Mirror:
 
     def __init__(self, config: Mirroring, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config, self._clock = config, clock
+        self.stream_count = config.mirror.num_streams
         self._target: MirrorTarget | None = None
         self._sources: list[MirrorSource] = []
         self._lost_lock = threading.Lock()  # guards the three below
-        self._lost_count = 0
+        self.lost_count = 0
         self._lost_error: KafkaError | None = None
         self._failure: KafkaError | None = None
         self._ended = threading.Event()
@@ -76,12 +76,15 @@ class Mirror:
 
         Raises `InvalidConfig` for an invalid filter, `ConnectionLost` if a ZooKeeper does not answer.
         """
-        chosen = topics_of(self._config)
-        self._target = target_of(self._config, self._lost, clock=self._clock)
+        self.topics = topics_of(self._config)
+        self._target = target = target_of(self._config, self._lost, clock=self._clock)
         try:
             for name, config in self._config.sources.items():
-                streams = self._config.mirror.num_streams
-                source = source_of(name, config, chosen, streams, self, clock=self._clock)
+                source = (
+                    BrokersSource(name, config, self, target, self._clock)
+                    if isinstance(config, BrokersSourceConfig)
+                    else ZooKeeperSource(name, config, self, target, self._clock)
+                )
                 self._sources.append(source)
                 source.start()
         except BaseException:
@@ -116,10 +119,6 @@ class Mirror:
         self.stop()
 
     @property
-    def lost_count(self) -> int:
-        return self._lost_count
-
-    @property
     def aborted(self) -> bool:
         """Whether it stopped sending because a message was not delivered."""
         return self._lost_error is not None and self._config.mirror.abort_on_send_failure
@@ -132,14 +131,11 @@ class Mirror:
             for source in self._sources
         ]
 
-    def copy(self, source: str, where: MessageMetadata) -> None:
-        """Called by a source: sends a message to the target."""
-        self._begun().send(source, where)
-
     def settle(self) -> None:
         """Called by a source before it commits: waits for delivery. Raises `NotMirrored`."""
         self._check_lost()
-        self._begun().flush()
+        if self._target is not None:
+            self._target.flush()
         self._check_lost()
 
     def failed(self, error: KafkaError) -> None:
@@ -153,7 +149,7 @@ class Mirror:
         abort = self._config.mirror.abort_on_send_failure
         with self._lost_lock:
             first = self._lost_error is None
-            self._lost_count += count
+            self.lost_count += count
             self._lost_error = self._lost_error or error
         if abort:
             self._ended.set()
@@ -161,15 +157,10 @@ class Mirror:
             _log.error("%d message(s) were not delivered to the target: %s", count, error)
         return not abort
 
-    def _begun(self) -> MirrorTarget:
-        if self._target is None:
-            raise InvalidRequest("the mirror has not been started")
-        return self._target
-
     def _check_lost(self) -> None:
         if self.aborted:
             raise NotMirrored(
-                f"{self._lost_count} message(s) were not delivered to the target; nothing more is committed, "
+                f"{self.lost_count} message(s) were not delivered to the target; nothing more is committed, "
                 f"and a restart begins before them: {self._lost_error}"
             )
 
@@ -202,75 +193,12 @@ class Mirror:
             self._ended.wait(_LAG_SECONDS)
 
 
-class MirrorSource(Protocol):
+class MirrorSource(ABC):
     """*Thread-safe.* A cluster to read from; counts are since the start."""
 
-    name: str
-
-    @property
-    def message_count(self) -> int: ...
-
-    @property
-    def byte_count(self) -> int: ...
-
-    @property
-    def partition_count(self) -> int:
-        """Partitions owned by this mirror."""
-        ...
-
-    @property
-    def lag(self) -> int | None:
-        """Messages (bytes in 0.7) not copied yet; None if unknown."""
-        ...
-
-    def start(self) -> None:
-        """Joins the group and starts the threads. Raises `ConnectionLost` if ZooKeeper does not answer."""
-        ...
-
-    def end_reading(self) -> None: ...
-
-    def close(self) -> None:
-        """Commits what was delivered to the target, and leaves the group."""
-        ...
-
-    def measure_lag(self) -> None:
-        """Updates `lag`, if it is not measured anyway; raises `KafkaError`."""
-        ...
-
-
-def source_of(
-    name: str,
-    config: SourceConfig | BrokersSourceConfig,
-    topics: TopicFilter,
-    streams: int,
-    mirror: Mirror,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-) -> MirrorSource:
-    """The source for a configuration, with ``streams`` threads; not connected yet."""
-    if isinstance(config, BrokersSourceConfig):
-        return BrokersSource(name, config, topics, streams, mirror, clock=clock)
-    return ZooKeeperSource(name, config, topics, streams, mirror, clock=clock)
-
-
-class ZooKeeperSource:
-    """Reads with a `ConsumerConnector`, with one thread per stream."""
-
-    def __init__(
-        self,
-        name: str,
-        config: SourceConfig,
-        topics: TopicFilter,
-        streams: int,
-        mirror: Mirror,
-        *,
-        clock: Clock,
-    ) -> None:
-        self.name, self._topics, self._streams, self._mirror = name, topics, streams, mirror
-        self._connector = ConsumerConnector(config, before_commit=mirror.settle, clock=clock)
-        self._copiers: list[_Copier] = []
-        self.lag: int | None = None
-        """Written by the measuring thread."""
+    def __init__(self, name: str, mirror: Mirror, target: MirrorTarget) -> None:
+        self.name, self._mirror, self._target = name, mirror, target
+        self._copiers: Sequence[_Copier] = ()
 
     @property
     def message_count(self) -> int:
@@ -281,12 +209,17 @@ class ZooKeeperSource:
         return sum(copier.byte_count for copier in self._copiers)
 
     @property
+    @abstractmethod
     def partition_count(self) -> int:
-        return len(self._connector.owned)
+        """Partitions owned by this mirror."""
+
+    @property
+    @abstractmethod
+    def lag(self) -> int | None:
+        """Messages (bytes in 0.7) not copied yet; None if unknown."""
 
     def start(self) -> None:
-        streams = self._connector.create_message_streams_by_filter(self._topics, self._streams)
-        self._copiers = [_Copier(self._mirror, self.name, stream) for stream in streams]
+        """Joins the group and starts the threads. Raises `ConnectionLost` if ZooKeeper does not answer."""
         for copier in self._copiers:
             copier.start()
 
@@ -294,69 +227,66 @@ class ZooKeeperSource:
         for copier in self._copiers:
             copier.end()
 
+    @abstractmethod
+    def close(self) -> None:
+        """Commits what was delivered to the target, and leaves the group."""
+
+    @abstractmethod
+    def measure_lag(self) -> None:
+        """Updates `lag`; raises `KafkaError`."""
+
+
+class ZooKeeperSource(MirrorSource):
+    """Reads with a `ConsumerConnector`, with one thread per stream."""
+
+    def __init__(
+        self, name: str, config: SourceConfig, mirror: Mirror, target: MirrorTarget, clock: Clock
+    ) -> None:
+        super().__init__(name, mirror, target)
+        self._connector = ConsumerConnector(config, before_commit=mirror.settle, clock=clock)
+        self._lag: int | None = None
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._connector.owned)
+
+    @property
+    def lag(self) -> int | None:
+        return self._lag
+
+    def start(self) -> None:
+        streams = self._connector.create_message_streams_by_filter(
+            self._mirror.topics, self._mirror.stream_count
+        )
+        self._copiers = [
+            _StreamCopier(stream, self._mirror, self._target, self.name, f"{self.name}-{stream.number}")
+            for stream in streams
+        ]
+        super().start()
+
     def close(self) -> None:
         self._connector.shutdown()
 
     def measure_lag(self) -> None:
-        self.lag = None
-        self.lag = sum(self._connector.lag().values())
+        self._lag = None
+        self._lag = sum(self._connector.lag().values())
 
 
-class _Copier:
-    """Copies one stream to the target. Its thread writes the counters; any thread reads them."""
-
-    def __init__(self, mirror: Mirror, source: str, stream: MessageStream) -> None:
-        self.message_count = self.byte_count = 0
-        self._mirror, self._source, self._stream = mirror, source, stream
-        self._thread = threading.Thread(
-            target=self._run, name=f"kafkalog-mirror-{source}-{stream.number}", daemon=True
-        )
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stops reading; returns when everything read was passed to the target."""
-        self._stream.close()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        with _failures(self._source, self._mirror.failed):
-            for message, where in self._stream:
-                if self._mirror.aborted:
-                    return
-                self._mirror.copy(self._source, where)
-                self.message_count += 1
-                self.byte_count += len(message) + len(where.record.key or b"")
-
-
-class BrokersSource:
+class BrokersSource(MirrorSource):
     """Reads with several `Consumer`s of one group, each in a thread of its own."""
 
     def __init__(
-        self,
-        name: str,
-        config: BrokersSourceConfig,
-        topics: TopicFilter,
-        streams: int,
-        mirror: Mirror,
-        *,
-        clock: Clock,
+        self, name: str, config: BrokersSourceConfig, mirror: Mirror, target: MirrorTarget, clock: Clock
     ) -> None:
-        self.name = name
-        self._members = [
-            _Member(name, _numbered(config, number, streams), topics, mirror, clock)
-            for number in range(streams)
-        ]
-
-    @property
-    def message_count(self) -> int:
-        return sum(member.message_count for member in self._members)
-
-    @property
-    def byte_count(self) -> int:
-        return sum(member.byte_count for member in self._members)
+        super().__init__(name, mirror, target)
+        configs = [config] * mirror.stream_count
+        if config.group_instance_id is not None and len(configs) > 1:
+            configs = [
+                replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
+                for number in range(len(configs))
+            ]
+        self._members = [_Member(one, clock, mirror, target, name, name) for one in configs]
+        self._copiers = self._members
 
     @property
     def partition_count(self) -> int:
@@ -364,16 +294,8 @@ class BrokersSource:
 
     @property
     def lag(self) -> int | None:
-        found = [member.lag for member in self._members]
-        return None if None in found else sum(lag or 0 for lag in found)
-
-    def start(self) -> None:
-        for member in self._members:
-            member.start()
-
-    def end_reading(self) -> None:
-        for member in self._members:
-            member.end()
+        lags = [member.lag for member in self._members]
+        return None if None in lags else sum(lag or 0 for lag in lags)
 
     def close(self) -> None:
         for member in self._members:
@@ -383,43 +305,93 @@ class BrokersSource:
         """Nothing to do: each member measures its own."""
 
 
-class _Member:
-    """One consumer of the group and the only thread that uses it. Any thread may read the counters."""
+class _Copier(ABC):
+    """A thread that copies messages to the target. It writes the counters; any thread may read them."""
 
-    def __init__(
-        self, source: str, config: BrokersSourceConfig, topics: TopicFilter, mirror: Mirror, clock: Clock
-    ) -> None:
-        self.message_count = self.byte_count = self.partition_count = 0
-        self.lag: int | None = None
-        self._source, self._config, self._topics = source, config, topics
-        self._mirror, self._clock = mirror, clock
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"kafkalog-mirror-{source}", daemon=True)
+    def __init__(self, mirror: Mirror, target: MirrorTarget, source: str, name: str) -> None:
+        self.message_count = self.byte_count = 0
+        self._mirror, self._target, self._source = mirror, target, source
+        self._thread = threading.Thread(target=self._run, name=f"kafkalog-mirror-{name}", daemon=True)
+        self.start = self._thread.start
 
-    def start(self) -> None:
-        self._thread.start()
-
+    @abstractmethod
     def end(self) -> None:
-        self._ending.set()
+        """Stops reading."""
 
     def join(self) -> None:
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        with (
-            _failures(self._source, self._mirror.failed),
-            Consumer(self._config, clock=self._clock) as consumer,
-        ):
+        try:
+            self._read()
+        except KafkaError as e:
+            self._mirror.failed(e)
+        except Exception as e:
+            _log.exception("mirroring source %s failed", self._source)
+            self._mirror.failed(KafkaError(f"mirroring source {self._source} failed: {e!r}"))
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Copies messages until `end` is called or the mirror is aborted."""
+
+    def _copy(self, where: MessageMetadata) -> None:
+        self._target.send(self._source, where)
+        self.message_count += 1
+        self.byte_count += len(where.record.value or b"") + len(where.record.key or b"")
+
+
+class _StreamCopier(_Copier):
+    def __init__(
+        self, stream: MessageStream, mirror: Mirror, target: MirrorTarget, source: str, name: str
+    ) -> None:
+        super().__init__(mirror, target, source, name)
+        self._stream = stream
+
+    def end(self) -> None:
+        """Returns when everything read was passed to the target."""
+        self._stream.close()
+        self.join()
+
+    def _read(self) -> None:
+        for _, where in self._stream:
+            if self._mirror.aborted:
+                return
+            self._copy(where)
+
+
+class _Member(_Copier):
+    """One consumer of the group; only its thread uses the consumer."""
+
+    def __init__(
+        self,
+        config: BrokersSourceConfig,
+        clock: Clock,
+        mirror: Mirror,
+        target: MirrorTarget,
+        source: str,
+        name: str,
+    ) -> None:
+        super().__init__(mirror, target, source, name)
+        self.partition_count = 0
+        self.lag: int | None = None
+        self._config, self._clock = config, clock
+        self._ending = threading.Event()
+
+    def end(self) -> None:
+        self._ending.set()
+
+    def _read(self) -> None:
+        with Consumer(self._config, clock=self._clock) as consumer:
             consumer.subscribe(
-                pattern=self._topics.regex,
+                pattern=self._mirror.topics.regex,
                 on_revoked=lambda _: self._commit(consumer),
                 on_lost=lambda _: None,
             )
             interval = self._config.auto_commit_interval_ms / 1000
             commit_at, lag_at = self._clock.monotonic() + interval, 0.0
             while not self._ending.is_set() and not self._mirror.aborted:
-                self._copy(consumer.poll(_POLL_SECONDS))
+                self._copy_all(consumer.poll(_POLL_SECONDS))
                 self.partition_count = len(consumer.assignment)
                 now = self._clock.monotonic()
                 if now >= commit_at:
@@ -429,19 +401,16 @@ class _Member:
                     self._measure_lag(consumer)
                     lag_at = self._clock.monotonic() + _LAG_SECONDS
 
-    def _copy(self, records: list[ConsumerRecord]) -> None:
+    def _copy_all(self, records: list[ConsumerRecord]) -> None:
         for one in records:
             if self._mirror.aborted:
                 return
             record = Record(
                 one.offset, one.offset + 1, one.timestamp, one.timestamp_type, one.key, one.value, one.headers
             )
-            self._mirror.copy(
-                self._source,
-                MessageMetadata(one.topic, -1, one.partition, one.offset, one.offset + 1, record, Codec.NONE),
+            self._copy(
+                MessageMetadata(one.topic, -1, one.partition, one.offset, one.offset + 1, record, Codec.NONE)
             )
-            self.message_count += 1
-            self.byte_count += len(one.value or b"") + len(one.key or b"")
 
     def _commit(self, consumer: Consumer) -> None:
         """Commits what was copied; after a failure the partitions' next owner copies it again."""
@@ -460,24 +429,6 @@ class _Member:
             self.lag = None
             return
         self.lag = sum(max(ends[tp] - offset, 0) for tp, offset in positions.items())
-
-
-def _numbered(config: BrokersSourceConfig, number: int, streams: int) -> BrokersSourceConfig:
-    if config.group_instance_id is None or streams == 1:
-        return config
-    return replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
-
-
-@contextmanager
-def _failures(source: str, failed: Callable[[KafkaError], None]) -> Iterator[None]:
-    """Reports an error that ends a copying thread to the mirror."""
-    try:
-        yield
-    except KafkaError as e:
-        failed(e)
-    except Exception as e:
-        _log.exception("mirroring source %s failed", source)
-        failed(KafkaError(f"mirroring source {source} failed: {e!r}"))
 
 
 def topics_of(config: Mirroring) -> TopicFilter:

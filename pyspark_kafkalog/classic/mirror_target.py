@@ -69,13 +69,7 @@ class ProducerTarget:
     """
 
     def __init__(
-        self,
-        config: ProducerConfig,
-        *,
-        keep_codec: bool,
-        as_source: bool,
-        lost: Lost,
-        clock: Clock = SYSTEM_CLOCK,
+        self, config: ProducerConfig, keep_codec: bool, as_source: bool, lost: Lost, clock: Clock
     ) -> None:
         self._config, self._keep_codec, self._as_source, self._lost = config, keep_codec, as_source, lost
         self._clock = clock
@@ -104,16 +98,16 @@ class ProducerTarget:
             self._lost(1, e)
 
     def flush(self) -> None:
-        with self._lock:
-            producers = list(self._producers.values())
-        for producer in producers:
+        for producer in self._all_producers():
             producer.flush()
 
     def close(self, *, at_once: bool = False) -> None:
-        with self._lock:
-            producers = list(self._producers.values())
-        for producer in producers:
+        for producer in self._all_producers():
             producer.close(0 if at_once else None)
+
+    def _all_producers(self) -> list[Producer]:
+        with self._lock:
+            return list(self._producers.values())
 
     def _headers(self, where: MessageMetadata) -> Sequence[Header]:
         headers = where.record.headers
@@ -175,15 +169,8 @@ class RequestTarget:
     """
 
     def __init__(
-        self,
-        config: Target07Config,
-        *,
-        keep_codec: bool,
-        as_source: bool,
-        lost: Lost,
-        clock: Clock = SYSTEM_CLOCK,
+        self, config: Target07Config, keep_codec: bool, as_source: bool, lost: Lost, clock: Clock
     ) -> None:
-        """Looks up the brokers."""
         self._config, self._keep_codec, self._as_source, self._lost = config, keep_codec, as_source, lost
         self._clock = clock
         self._queue = EventQueue(config.queue_size, clock=clock)
@@ -292,10 +279,9 @@ class RequestTarget:
         routes: dict[tuple[str, Any], Destination] = {}
         try:
             for place, item in enumerate(items):
-                route = routes.get((item.topic, item.key))
-                if route is None:
-                    route = self._router.route(item.topic, item.key)
-                    routes[item.topic, item.key] = route
+                if (item.topic, item.key) not in routes:
+                    routes[item.topic, item.key] = self._router.route(item.topic, item.key)
+                route = routes[item.topic, item.key]
                 parts[route.broker].append((place, route.partition))
         except KafkaError as e:
             # Elsewhere "no live broker" is final; a mirror retries it.
@@ -305,9 +291,8 @@ class RequestTarget:
         failure: KafkaError | None = None
         for broker, rows in parts.items():
             try:
-                self._producer(broker).multi_send(
-                    _requests([(items[place], partition) for place, partition in rows])
-                )
+                rows_sent = [(items[place], partition) for place, partition in rows]
+                self._producer(broker).multi_send(_requests(rows_sent))
             except KafkaError as e:
                 failure = failure or e
                 left += [place for place, _ in rows]
@@ -333,23 +318,19 @@ def _requests(rows: Sequence[tuple[QueueItem, int]]) -> list[ProducerRequest]:
     """Consecutive messages of the same codec together, in the order of each partition."""
     runs: dict[tuple[str, int], list[tuple[Codec, list[bytes]]]] = defaultdict(list)
     for item, partition in rows:
-        found = runs[item.topic, partition]
-        if not found or found[-1][0] is not item.data.codec:
-            found.append((item.data.codec, []))
-        found[-1][1].append(item.data.data)
+        of_partition = runs[item.topic, partition]
+        if not of_partition or of_partition[-1][0] is not item.data.codec:
+            of_partition.append((item.data.codec, []))
+        of_partition[-1][1].append(item.data.data)
     return [
         ProducerRequest(topic, messages, partition, codec)
-        for (topic, partition), found in runs.items()
-        for codec, messages in found
+        for (topic, partition), of_partition in runs.items()
+        for codec, messages in of_partition
     ]
 
 
 def target_of(config: Mirroring, lost: Lost, *, clock: Clock = SYSTEM_CLOCK) -> MirrorTarget:
     as_source = config.mirror.partition_assignment == AS_SOURCE
     if isinstance(config.target, Target07Config):
-        return RequestTarget(
-            config.target, keep_codec=config.keep_codec, as_source=as_source, lost=lost, clock=clock
-        )
-    return ProducerTarget(
-        config.target, keep_codec=config.keep_codec, as_source=as_source, lost=lost, clock=clock
-    )
+        return RequestTarget(config.target, config.keep_codec, as_source, lost, clock)
+    return ProducerTarget(config.target, config.keep_codec, as_source, lost, clock)
