@@ -49,15 +49,12 @@ class MirrorTarget(Protocol):
 
     def send(self, source: str, where: MessageMetadata) -> None:
         """Sends a message; blocks while too many are in flight. Failures go to `Lost`."""
-        ...
 
     def flush(self) -> None:
         """Returns when all messages are delivered or reported as lost."""
-        ...
 
     def close(self, *, at_once: bool = False) -> None:
         """Delivers accepted messages, or with ``at_once`` none, and ends."""
-        ...
 
 
 class ProducerTarget:

@@ -41,7 +41,6 @@ class BrokerFetcher:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``store`` stores a partition's first offset; it may raise `KafkaError`."""
         self.address = address
         self._config, self._store = config, store
         self._consumer = SimpleConsumer(*address, config, clock=clock)
@@ -63,7 +62,6 @@ class BrokerFetcher:
         self._wake.set()
 
     def remove(self, partition: OwnedPartition) -> None:
-        """Stops fetching the partition and storing its offsets."""
         with self._lock:
             self._partitions = [one for one in self._partitions if one is not partition]
 
@@ -94,33 +92,31 @@ class BrokerFetcher:
     def _run(self) -> None:
         while not self._stopped:
             self._wake.clear()
+            is_news = False
             try:
-                found = self._fetch()
+                is_news = self._fetch()
             except KafkaError as e:
-                found = False
                 if not self._stopped:
                     _log.warning("fetching failed, retrying: %s", e)
             except Exception:
-                found = False
                 _log.exception("fetching from %s:%d failed", *self.address)
-            if not found and not self._stopped:
+            if not is_news and not self._stopped:
                 self._wake.wait(self._config.fetcher_backoff_ms / 1000)
         self._consumer.close()
 
     def _fetch(self) -> bool:
         with self._lock:
             partitions = [one for one in self._partitions if not one.failed and one.stream.room()]
-        wanted = []
+        requests = []
         for one in partitions:
             if one.fetch_offset is None:
                 self._begin(one)
             if one.fetch_offset is not None:
-                request = FetchRequest(
-                    one.key.topic, one.key.number, one.fetch_offset, self._config.fetch_size
-                )
-                wanted.append((one, request))
-        sets = self._consumer.multifetch([request for _, request in wanted])
-        news = [self._take(one, found) for (one, _), found in zip(wanted, sets, strict=True)]
+                key = one.key
+                request = FetchRequest(key.topic, key.number, one.fetch_offset, self._config.fetch_size)
+                requests.append((one, request))
+        sets = self._consumer.multifetch([request for _, request in requests])
+        news = [self._take(one, messages) for (one, _), messages in zip(requests, sets, strict=True)]
         return any(news)
 
     def _take(self, partition: OwnedPartition, found: MessageSet) -> bool:
@@ -147,15 +143,11 @@ class BrokerFetcher:
             return self._fail(partition, e)
 
     def _begin(self, partition: OwnedPartition) -> None:
-        """Looks up the first offset and stores it, so that the next owner starts there too."""
+        """Stores the first offset, so that the next owner starts there too."""
         reset, key = self._config.auto_offset_reset, partition.key
         if reset == NONE:
-            self._fail(
-                partition,
-                InvalidRequest(
-                    f"group {self._config.group_id} has no offset for {key}, and autooffset.reset is {NONE}"
-                ),
-            )
+            text = f"group {self._config.group_id} has no offset for {key}, and autooffset.reset is {NONE}"
+            self._fail(partition, InvalidRequest(text))
             return
         time = LATEST_TIMESTAMP if reset == LARGEST else EARLIEST_TIMESTAMP
         try:

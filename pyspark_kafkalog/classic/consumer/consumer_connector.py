@@ -59,7 +59,6 @@ class OwnedPartitions:
         before_commit: Callable[[], object] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """``stream_of`` returns a topic's stream by number; ``before_commit``: see `ConsumerConnector`."""
         self._config, self._offsets, self._lease, self._clock = config, offsets, lease, clock
         self._stream_of, self._before_commit = stream_of, before_commit
         self._lock, self._committing = threading.Lock(), threading.Lock()
@@ -105,29 +104,28 @@ class OwnedPartitions:
         offsets = self._load(claimed)
         for key, claim in claimed.items():
             stream = self._stream_of(key.topic, claim.stream)
-            found = offsets.get(key)
-            offset = found if isinstance(found, int) else None
-            partition = OwnedPartition(key, claim.broker, stream, offset)
-            if isinstance(found, KafkaError):
+            offset = offsets.get(key)
+            partition = OwnedPartition(key, claim.broker, stream, offset if isinstance(offset, int) else None)
+            if isinstance(offset, KafkaError):
                 partition.failed = True
-                stream.put(partition, found)
+                stream.put(partition, offset)
             with self._lock:
                 self._partitions[key] = (partition, None)
 
     def _load(self, claimed: Iterable[PartitionKey]) -> dict[PartitionKey, int | KafkaError]:
-        """Loads offsets; a non-retriable error is returned per partition, a retriable one raised."""
-        found: dict[PartitionKey, int | KafkaError] = {}
+        """A retriable error is raised, another returned for its partition."""
+        offsets: dict[PartitionKey, int | KafkaError] = {}
         try:
-            found.update(self._offsets.load(list(claimed)))
+            offsets.update(self._offsets.load(list(claimed)))
         except KafkaError as e:
             if e.retriable:
                 raise
             for key in claimed:
                 try:
-                    found.update(self._offsets.load([key]))
+                    offsets.update(self._offsets.load([key]))
                 except KafkaError as one:
-                    found[key] = one
-        return found
+                    offsets[key] = one
+        return offsets
 
     def _give_up(self, keys: Collection[PartitionKey], patience_seconds: float) -> list[OwnedPartition]:
         with self._lock:
@@ -239,7 +237,7 @@ class ConsumerConnector:
         self._watch: GroupWatch | None = None
         self._contested: list[Watch] = []
         self._expiries = self._joined = 0
-        """Session expiries, in total and when we last joined; if they differ, rejoin."""
+        """In total, and when we last joined; if they differ, rejoin."""
         self._closed = threading.Event()
         self._changed, self._asked = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []

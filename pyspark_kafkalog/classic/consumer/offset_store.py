@@ -25,12 +25,10 @@ class OffsetStore(Protocol):
     """*Thread-safe.* Committed offsets of one group."""
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """The stored offsets; omits partitions without one. Raises `KafkaError` if they cannot be read."""
-        ...
+        """Omits partitions without an offset. Raises `KafkaError` if they cannot be read."""
 
     def save(self, offsets: Mapping[PartitionKey, int]) -> None:
         """After a `KafkaError` some offsets may be stored."""
-        ...
 
     def close(self) -> None: ...
 
@@ -42,13 +40,11 @@ class ZooKeeperOffsets:
         self._session, self._layout, self._group = session, layout, group
 
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Raises `MalformedNode` if a znode has no offset."""
-        found = {}
-        for key in partitions:
-            offset = read_group_offset(self._session, self._layout, self._group, key.topic, key.name)
-            if offset is not None:
-                found[key] = offset
-        return found
+        stored = {
+            key: read_group_offset(self._session, self._layout, self._group, key.topic, key.name)
+            for key in partitions
+        }
+        return {key: offset for key, offset in stored.items() if offset is not None}
 
     def save(self, offsets: Mapping[PartitionKey, int]) -> None:
         for key, offset in offsets.items():
@@ -78,17 +74,14 @@ class KafkaOffsets:
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         keys = {TopicPartition(key.topic, key.number): key for key in partitions}
         group = self._config.group_id
-        found = self._ask(
-            lambda cluster, limit: committed_offsets(cluster, group, list(keys), deadline=limit)
-        )
-        return {keys[tp]: committed.offset for tp, committed in found.items() if tp in keys}
+        stored = self._ask(lambda at, deadline: committed_offsets(at, group, list(keys), deadline=deadline))
+        return {keys[tp]: committed.offset for tp, committed in stored.items() if tp in keys}
 
     def save(self, offsets: Mapping[PartitionKey, int]) -> None:
         if offsets:
-            wanted = {TopicPartition(key.topic, key.number): offset for key, offset in offsets.items()}
-            self._ask(
-                lambda cluster, limit: commit_offsets(cluster, self._config.group_id, wanted, deadline=limit)
-            )
+            group = self._config.group_id
+            by_number = {TopicPartition(key.topic, key.number): offset for key, offset in offsets.items()}
+            self._ask(lambda at, deadline: commit_offsets(at, group, by_number, deadline=deadline))
 
     def close(self) -> None:
         with self._lock:
@@ -156,7 +149,6 @@ class DualOffsets:
 def open_offsets(
     config: ConnectorConfig, session: ZooKeeperSession, layout: RegistryLayout, *, clock: Clock = SYSTEM_CLOCK
 ) -> OffsetStore:
-    """The store for ``offsets.storage`` and ``dual.commit.enabled``, not connected yet."""
     zookeeper = ZooKeeperOffsets(session, layout, config.group_id)
     if config.offsets_storage != KAFKA and not config.dual_commit:
         return zookeeper

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -50,7 +51,7 @@ _TRANSACTIONS_SINCE = 2
 T = TypeVar("T")
 
 FETCH_SIZE = 300 * 1024
-"""Default fetch size in bytes: 0.7's ``fetch.size``."""
+"""In bytes; 0.7's ``fetch.size``."""
 
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
 """Reopen a broken connection once, as 0.7's consumer does."""
@@ -58,32 +59,26 @@ _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
 
 @dataclass(frozen=True, slots=True)
 class FetchedSet:
-    """The answer to one fetch, and the reader for its bytes."""
-
     error_code: ErrorCode
     messages: Any
     sets: SetReader
 
 
 class BrokerReader(Protocol):
-    """*Not thread-safe: one thread at a time.* Reads from one broker over one connection."""
+    """*Not thread-safe.* Reads from one broker over one connection."""
 
     peer: str
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         """One result per request, in order."""
-        ...
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         """Offsets, largest first."""
-        ...
 
     def close(self) -> None: ...
 
 
 class BrokerReader07:
-    """*Not thread-safe: one thread at a time.* Reads on 0.7's wire."""
-
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
@@ -92,16 +87,14 @@ class BrokerReader07:
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         if len(wanted) == 1:
-            one = self._connection.request(wanted[0], deadline=deadline)
-            return [FetchedSet(one.error_code, one.messages, V07Sets())]
-        answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
-        if answer.error_code != ErrorCode.NONE:
-            raise error_for(answer.error_code, f"{self.peer}: multifetch: {answer.error_code.name}")
-        if len(answer.responses) != len(wanted):
-            raise InvalidRequest(
-                f"{self.peer}: {len(answer.responses)} responses to a multifetch of {len(wanted)}"
-            )
-        return [FetchedSet(one.error_code, one.messages, V07Sets()) for one in answer.responses]
+            responses = (self._connection.request(wanted[0], deadline=deadline),)
+        else:
+            answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
+            _check(answer.error_code, f"{self.peer}: multifetch")
+            responses = answer.responses
+        if len(responses) != len(wanted):
+            raise InvalidRequest(f"{self.peer}: {len(responses)} responses to a multifetch of {len(wanted)}")
+        return [FetchedSet(one.error_code, one.messages, V07Sets()) for one in responses]
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         try:
@@ -111,9 +104,7 @@ class BrokerReader07:
                 f"{e}; a broker of 0.7 also does this for a partition that it does not have, "
                 f"here {request.topic}-{request.partition}"
             ) from e
-        if answer.error_code != ErrorCode.NONE:
-            text = f"{self.peer}: offsets of {request.topic}-{request.partition}: {answer.error_code.name}"
-            raise error_for(answer.error_code, text)
+        _check(answer.error_code, f"{self.peer}: offsets of {request.topic}-{request.partition}")
         return list(answer.offsets)
 
     def close(self) -> None:
@@ -121,7 +112,7 @@ class BrokerReader07:
 
 
 class BrokerReader08:
-    """*Not thread-safe: one thread at a time.* Reads on the wire since 0.8, from the partitions' leader."""
+    """From the partitions' leader."""
 
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
@@ -134,7 +125,7 @@ class BrokerReader08:
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         # A request may name a partition once only; duplicates go into further requests.
-        left, found = dict(enumerate(wanted)), {}
+        left, sets = dict(enumerate(wanted)), {}
         while left:
             taken: dict[tuple[str, int], int] = {}
             for place, one in left.items():
@@ -143,17 +134,14 @@ class BrokerReader08:
             for key, place in taken.items():
                 if key not in answers:
                     raise InvalidRequest(f"{self.peer}: the fetch response lacks {key[0]}-{key[1]}")
-                found[place] = self._brought(wanted[place], answers[key], deadline)
+                sets[place] = self._brought(wanted[place], answers[key], deadline)
                 del left[place]
-        return [found[place] for place in range(len(wanted))]
+        return [sets[place] for place in range(len(wanted))]
 
     def _brought(self, one: FetchRequest, answer: PartitionData, deadline: Deadline) -> FetchedSet:
         data, high_watermark = memoryview(answer.records or b""), answer.high_watermark
-        if (
-            0
-            <= high_watermark
-            < next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
-        ):
+        end = next_offset_after(data, one.offset, ExpectedOffsets.of_answer(one.offset, -1))
+        if 0 <= high_watermark < end:
             # Apache Kafka reads the high watermark before the data, so newer records may lie above it. With
             # read_committed the data ends at the last stable offset, which LATEST then returns.
             latest = OffsetsRequest(one.topic, one.partition, LATEST_TIMESTAMP, 1)
@@ -183,8 +171,7 @@ class BrokerReader08:
             topics=tuple(fetch.FetchTopic(topic=name, partitions=tuple(p)) for name, p in topics.items()),
         )
         answer = self._connection.request(request, deadline=deadline)
-        if answer.error_code != ErrorCode.NONE:
-            raise error_for(answer.error_code, f"{self.peer}: fetch: {answer.error_code.name}")
+        _check(answer.error_code, f"{self.peer}: fetch")
         return {
             (topic.topic, part.partition_index): part
             for topic in answer.responses
@@ -193,25 +180,17 @@ class BrokerReader08:
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         """For LATEST the end and the start, for EARLIEST the start, for a time the first offset at or after
-        it or the end: since 0.10.1 the wire has no segments.
+        it or the end: since 0.10.1 the wire has no segments. Older brokers return those of segments.
         """
         if self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
-            return self._of_segments(request, deadline)
+            return list(self._ask_offsets(request, request.timestamp, deadline).old_style_offsets)
         times = [request.timestamp]
         if request.timestamp == LATEST_TIMESTAMP:
             times.append(EARLIEST_TIMESTAMP)
-        found = [self._offset(request, time, deadline) for time in times[: request.max_offsets]]
-        if found == [_NO_OFFSET]:
-            found = [self._offset(request, LATEST_TIMESTAMP, deadline)]
-        return list(dict.fromkeys(found))
-
-    def _of_segments(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """Segment offsets as in 0.7, from brokers of 0.8 to 0.10.0."""
-        part = self._ask_offsets(request, request.timestamp, deadline)
-        return list(part.old_style_offsets)
-
-    def _offset(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> int:
-        return int(self._ask_offsets(request, timestamp, deadline).offset)
+        offsets = [self._ask_offsets(request, time, deadline).offset for time in times[: request.max_offsets]]
+        if offsets == [_NO_OFFSET]:
+            offsets = [self._ask_offsets(request, LATEST_TIMESTAMP, deadline).offset]
+        return list(dict.fromkeys(offsets))
 
     def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
         tp = f"{request.topic}-{request.partition}"
@@ -230,19 +209,11 @@ class BrokerReader08:
         part = next((part for topic in answer.topics for part in topic.partitions), None)
         if part is None:
             raise InvalidRequest(f"{self.peer}: the ListOffsets response lacks {tp}")
-        if part.error_code != ErrorCode.NONE:
-            raise error_for(part.error_code, f"{self.peer}: offsets of {tp}: {part.error_code.name}")
+        _check(part.error_code, f"{self.peer}: offsets of {tp}")
         return part
 
     def close(self) -> None:
         self._connection.close()
-
-
-READERS: dict[str, type[BrokerReader07] | type[BrokerReader08]] = {
-    PROTOCOL_07: BrokerReader07,
-    PROTOCOL_08: BrokerReader08,
-}
-"""By value of the property ``protocol``."""
 
 
 class SimpleConsumer:
@@ -267,7 +238,6 @@ class SimpleConsumer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connects on the first call."""
         if not isinstance(config, SimpleConsumerConfig):
             config = parse(SimpleConsumerConfig, config or {}, source="consumer")
         self.config = config
@@ -288,10 +258,10 @@ class SimpleConsumer:
             CorruptMessage: no message begins at ``offset``.
             ServerError: INVALID_FETCH_SIZE for a negative size, or another broker error.
         """
-        found = self.multifetch([FetchRequest(topic, partition, offset, max_size)])[0]
-        if found.error is not None:
-            raise found.error
-        return found
+        (messages,) = self.multifetch([FetchRequest(topic, partition, offset, max_size)])
+        if messages.error is not None:
+            raise messages.error
+        return messages
 
     def fetch_bytes(self, topic: str, partition: int, offset: int, max_size: int) -> memoryview:
         """Up to ``max_size`` unchecked bytes of the log from ``offset`` on, to search for the next message.
@@ -353,15 +323,13 @@ class SimpleConsumer:
         Raises `UnsupportedVersion` with ``protocol`` 0.7, whose offsets are in ZooKeeper; else as
         `client.groups.commit_offsets`.
         """
-        with self._lock:
-            self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
+        self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
 
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """Offsets of ``group`` in Kafka, of ``partitions`` or all. Raises as `commit_offsets`."""
-        with self._lock:
-            return self._with_cluster(lambda cluster: committed_offsets(cluster, group, partitions))
+        return self._with_cluster(lambda cluster: committed_offsets(cluster, group, partitions))
 
     def close(self) -> None:
         """Closes the connection; the next call opens another one."""
@@ -391,7 +359,7 @@ class SimpleConsumer:
 
     def _open(self, deadline: Deadline) -> BrokerReader:
         if self._reader is None:
-            make = READERS[self.config.protocol]
+            make = BrokerReader07 if self.config.protocol == PROTOCOL_07 else BrokerReader08
             self._reader = make(self._host, self._port, self.config, deadline=deadline, clock=self._clock)
         return self._reader
 
@@ -465,11 +433,14 @@ class SimpleConsumer:
                 f"{peer_name(self._host, self._port)}: brokers of protocol={self.config.protocol} store no "
                 f"offsets; ZooKeeper does, or a broker of protocol={PROTOCOL_08}"
             )
-        cluster = Cluster(self.config.for_todays_wire((self._host, self._port)), clock=self._clock)
-        try:
+        config = self.config.for_todays_wire((self._host, self._port))
+        with self._lock, closing(Cluster(config, clock=self._clock)) as cluster:
             return ask(cluster)
-        finally:
-            cluster.close()
+
+
+def _check(code: ErrorCode, doing: str) -> None:
+    if code != ErrorCode.NONE:
+        raise error_for(code, f"{doing}: {code.name}")
 
 
 def _name(one: FetchRequest) -> str:

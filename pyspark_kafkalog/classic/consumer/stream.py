@@ -32,25 +32,21 @@ class SetReader(Protocol):
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         """Payloads with the next offset."""
-        ...
 
     def records(
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
         """For each entry its codec and its messages, with all fields."""
-        ...
 
     def end(self, data: memoryview, offset: int) -> int:
         """The offset after the whole entries in ``data``, else ``offset``."""
-        ...
 
     def first_size(self, data: memoryview) -> int | None:
-        """Size in bytes that the first entry claims; None if its length is incomplete."""
-        ...
+        """What the first entry claims, in bytes; None if its length is incomplete."""
 
 
 class V07Sets:
-    """*Thread-safe: immutable.* Message sets of 0.7, which begin at the requested offset."""
+    """Message sets of 0.7, which begin at the requested offset."""
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         return v07.messages(data, offset, max_bytes=max_bytes)
@@ -86,9 +82,8 @@ class BatchSets:
     """
 
     def __init__(self, high_watermark: int = -1, aborted: Sequence[tuple[int, int]] | None = None) -> None:
-        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted`` has the response's (producer
-        id, first offset) pairs; None returns all records.
-        """
+        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted``: (producer id, first offset) pairs
+        of the response; None returns all records."""
         self._high_watermark, self._aborted = high_watermark, aborted
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
@@ -150,9 +145,7 @@ class MessageSet:
 
     @property
     def next_offset(self) -> int:
-        """Start of the next fetch: after the whole entries, perhaps beyond the last message. Verifies no
-        checksum.
-        """
+        """After the whole entries, perhaps beyond the last message. Verifies no checksum."""
         return self._reader.end(self.data, self.offset)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
@@ -224,7 +217,6 @@ class OwnedPartition:
         self.committed = offset
         self.revoked = False
         self.failed = False
-        """Whether the fetcher has put an error into the stream."""
 
 
 class MessageStream:
@@ -253,9 +245,7 @@ class MessageStream:
         self._changed = threading.Condition()
         self._chunks: deque[tuple[OwnedPartition, Chunk]] = deque()
         self._records: Iterator[tuple[Codec, Record]] | None = None
-        """Rest of the first set in the queue."""
         self._in_hand: OwnedPartition | None = None
-        """Partition of the reader's current message."""
         self._reader = -1
         self._closed = False
 
@@ -276,8 +266,8 @@ class MessageStream:
             self._reader = threading.get_ident()
             deadline = None
             while not self._closed:
-                if self._may_give() and (found := self._take()) is not None:
-                    return found
+                if self._may_give() and (message := self._take()) is not None:
+                    return message
                 left = None
                 if self._timeout_seconds is not None:
                     now = self._clock.monotonic()
@@ -292,17 +282,14 @@ class MessageStream:
         return len(self._chunks) < self._max_chunks
 
     def put(self, partition: OwnedPartition, chunk: Chunk) -> None:
-        """Called by the fetcher; ignores chunks of a revoked partition."""
+        """Ignores chunks of a revoked partition."""
         with self._changed:
             if not partition.revoked and not self._closed:
                 self._chunks.append((partition, chunk))
                 self._changed.notify_all()
 
     def revoke(self, partition: OwnedPartition, patience_seconds: float = 0.0) -> None:
-        """Delivers nothing more of a partition.
-
-        Waits up to ``patience_seconds`` for the reader to finish its message of the partition.
-        """
+        """Waits up to ``patience_seconds`` for the reader to finish its message of the partition."""
         with self._changed:
             partition.revoked = True
             if self._chunks and self._chunks[0][0] is partition:
@@ -391,7 +378,6 @@ class TopicFilter:
         return re.compile(matching if self._pattern == WHITE_LIST else rf"(?!(?:{matching})\Z)[\s\S]*")
 
     def subscription(self, streams: int) -> ConsumerSubscription:
-        """Raises `InvalidConfig` for less than one stream."""
         return ConsumerSubscription({self.expression: streams}, self._pattern)
 
     def __repr__(self) -> str:

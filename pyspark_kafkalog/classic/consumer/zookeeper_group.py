@@ -48,15 +48,12 @@ def thread_id(consumer: str, stream: int) -> str:
 def threads_by_topic(
     subscriptions: Mapping[str, ConsumerSubscription], topics: Collection[str]
 ) -> dict[str, list[str]]:
-    """The group's sorted threads by subscribed topic; ``subscriptions`` are by consumer id.
-
-    ``topics`` are the existing ones, for filters. Raises `InvalidConfig` for an invalid filter.
-    """
-    found: dict[str, list[str]] = {}
+    """The group's sorted threads by subscribed topic. `InvalidConfig` for an invalid filter."""
+    by_topic: dict[str, list[str]] = {}
     for consumer, subscription in subscriptions.items():
         for topic, count in subscription.chosen(topics).items():
-            found.setdefault(topic, []).extend(thread_id(consumer, stream) for stream in range(count))
-    return {topic: sorted(threads) for topic, threads in sorted(found.items())}
+            by_topic.setdefault(topic, []).extend(thread_id(consumer, stream) for stream in range(count))
+    return {topic: sorted(threads) for topic, threads in sorted(by_topic.items())}
 
 
 class RebalanceListener(Protocol):
@@ -64,21 +61,16 @@ class RebalanceListener(Protocol):
 
     def release(self, partitions: Collection[PartitionKey]) -> None:
         """Stops reading and commits, so that the next owner starts there. Must not raise."""
-        ...
 
     def take(self, claimed: Mapping[PartitionKey, Claim]) -> None:
-        """Starts reading. Raises `KafkaError` if offsets cannot be read; retried later."""
-        ...
+        """Raises `KafkaError` if offsets cannot be read; retried later."""
 
     def abandon(self, partitions: Collection[PartitionKey]) -> None:
-        """Stops reading at once, without a commit, as others may own them. Must not raise."""
-        ...
+        """Without a commit, as others may own them. Must not raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The stream that reads a partition, and the partition's broker."""
-
     stream: int
     broker: int
 
@@ -91,7 +83,7 @@ class GroupSnapshot:
     partitions: Mapping[str, Collection[PartitionNode]]
 
     def threads(self) -> dict[str, dict[PartitionKey, str]]:
-        """The assigned thread of each partition, by topic. Pure."""
+        """The assigned thread of each partition, by topic."""
         found: dict[str, dict[PartitionKey, str]] = {}
         for topic, threads in threads_by_topic(self.subscriptions, list(self.partitions)).items():
             # The layout has sorted them, in the same order for all members.
@@ -105,7 +97,6 @@ class GroupSnapshot:
         return found
 
     def wanted(self, consumer: str) -> dict[PartitionKey, Claim]:
-        """The partitions assigned to ``consumer``. Pure."""
         subscription = self.subscriptions.get(consumer)
         if subscription is None:
             return {}
@@ -123,7 +114,6 @@ class GroupSnapshot:
 
 
 def read_group(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> GroupSnapshot:
-    """The group's current state, with all topics its members read."""
     subscriptions = registries.consumers(session, layout, group)
     topics = registries.topics(session, layout)
     read = {topic for one in subscriptions.values() for topic in one.chosen(topics)}
@@ -195,12 +185,12 @@ class GroupMember:
         return not self.contested
 
     def leave(self) -> None:
-        """Releases everything and leaves. After `ConnectionLost` it may be partly done."""
+        """After `ConnectionLost` it may be partly done."""
         self._release(list(self.owned))
         registries.unregister_consumer(self._session, self._layout, self._group, self.consumer)
 
     def registered(self) -> bool:
-        """Whether we are registered in the current session. Thread-safe."""
+        """In the current session. Thread-safe."""
         node = self._session.read(self._layout.consumer(self._group, self.consumer))
         return node is not None and node.owner == self._session.credentials[0]
 
@@ -241,7 +231,6 @@ class GroupWatch:
         self._cancelled = False
 
     def start(self) -> None:
-        """Calls ``changed`` after each change, on the session's thread."""
         session, layout = self._session, self._layout
         self._watches = [
             registries.watch_consumers(session, layout, self._group, self._changed),
@@ -275,34 +264,28 @@ class SessionLease:
     """
 
     def __init__(self, seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
-        """``seconds`` is the validity of an answer; less than the session timeout."""
         self._seconds, self._clock = seconds, clock
         self._lock = threading.Lock()
         self._until = 0.0
-        self._round = 0
+        self.ends = 0
+        """Number of times it ended: if unchanged, it was held all the time in between."""
 
     def held(self) -> bool:
         return self._clock.monotonic() < self._until
 
-    @property
-    def ends(self) -> int:
-        """Number of times it ended: if unchanged, it was held all the time in between."""
-        return self._round
-
     def asking(self) -> tuple[int, float]:
         """Call before a request to ZooKeeper; pass the result to `confirm`."""
         with self._lock:
-            return self._round, self._clock.monotonic()
+            return self.ends, self._clock.monotonic()
 
     def confirm(self, asked: tuple[int, float]) -> None:
         """ZooKeeper answered in our session; ignored if `end` was called since `asking`."""
         number, began = asked
         with self._lock:
-            if number == self._round:
+            if number == self.ends:
                 self._until = began + self._seconds
 
     def end(self) -> None:
-        """Call when the session may be lost."""
         with self._lock:
-            self._round += 1
+            self.ends += 1
             self._until = 0.0

@@ -111,7 +111,7 @@ class EventQueue:
         yield batch, True
 
     def settle(self) -> None:
-        """Marks all events taken so far as sent, passed on or lost."""
+        """All events taken so far are sent, passed on or lost."""
         with self._changed:
             self._settled = self._taken
             self._changed.notify_all()
@@ -217,7 +217,7 @@ class DefaultEventHandler(EventHandler):
         self._retry = RetryPolicy(backoff_ms, 10 * backoff_ms, config.num_retries, patient=True)
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """Does not raise for a lost batch, but reports it."""
+        """Reports lost events instead of raising."""
         if self._callbacks is not None:
             try:
                 events = self._callbacks.before_sending_data(events)
@@ -341,7 +341,6 @@ class AsyncProducer:
         self.enqueue(QueueItem(event, topic, partition, key))
 
     def enqueue(self, item: QueueItem) -> None:
-        """Raises as `send`."""
         if self._callbacks is not None:
             item = self._callbacks.before_enqueue(item)
         added = False
@@ -362,9 +361,7 @@ class AsyncProducer:
             return  # a hook cannot wait for itself
         deadline = Deadline.after(timeout, self._clock) if timeout is not None else None
         if not self._queue.flush(deadline):
-            raise TimeoutError(
-                f"{self._producer.peer}: {len(self._queue)} events and a batch are not sent yet"
-            )
+            raise self._not_sent()
 
     def close(self, timeout: float | None = None) -> None:
         """Sends what is left and ends the thread. A second call does nothing.
@@ -396,16 +393,17 @@ class AsyncProducer:
         if not self.runs_here():
             self._thread.join(timeout)
             if self._thread.is_alive():
-                raise TimeoutError(
-                    f"{self._producer.peer}: {len(self._queue)} events and a batch are not sent yet"
-                )
+                raise self._not_sent()
+
+    def _not_sent(self) -> TimeoutError:
+        return TimeoutError(f"{self._producer.peer}: {len(self._queue)} events and a batch are not sent yet")
 
     def _run(self) -> None:
         for events, last in self._queue.batches(self.config.queue_time_ms / 1000, self._gather):
             if last and self._retired is None:
                 events.extend(self._call_hook([], lambda callbacks: callbacks.last_batch_before_close()))
             self._handle(events)
-        self._close_hooks()
+        self._close_all()
 
     def _gather(self, events: list[QueueItem], item: QueueItem) -> bool:
         events += self._call_hook([item], lambda callbacks: callbacks.after_dequeuing_existing_data(item))
@@ -440,21 +438,16 @@ class AsyncProducer:
             logger.exception("%s: a callback handler failed", self._producer.peer)
             return otherwise
 
-    def _close_hooks(self) -> None:
-        for close in (
-            self._callbacks.close if self._callbacks else None,
-            self._handler.close,
-            self._producer.close,
-        ):
+    def _close_all(self) -> None:
+        callbacks = self._callbacks or CallbackHandler()
+        for close in (callbacks.close, self._handler.close, self._producer.close):
             try:
-                if close is not None:
-                    close()
+                close()
             except Exception:
                 logger.exception("%s: closing failed", self._producer.peer)
 
 
 def _close_at_exit() -> None:
-    """Sends events of producers that the program did not close."""
     for producer in list(_open_producers):
         logger.warning("an asynchronous producer was not closed; sending what is left")
         producer.close()

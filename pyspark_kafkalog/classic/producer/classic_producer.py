@@ -108,13 +108,10 @@ class ClassicProducer:
         """
         if self._closed:
             raise QueueClosed("the producer is closed")
-        pending = [one for given in data for one in ([given] if isinstance(given, ProducerData) else given)]
         rows = []
-        for one in pending:
-            route = self._router.route(one.topic, one.key)
-            rows += [
-                (route.broker, QueueItem(event, one.topic, route.partition, one.key)) for event in one.data
-            ]
+        for one in (one for given in data for one in ([given] if isinstance(given, ProducerData) else given)):
+            broker, number = self._router.route(one.topic, one.key)
+            rows += [(broker, QueueItem(event, one.topic, number, one.key)) for event in one.data]
         for _ in range(_ROUTE_ATTEMPTS):
             left = self._deliver(rows)
             if not left:
@@ -162,7 +159,7 @@ class ClassicProducer:
         failure: Exception | None = None
         for broker, items in parts.items():
             try:
-                left += self._pool.channel(broker).send(items)
+                left += self._pool.channel(broker).deliver(items)
             except Exception as e:
                 # Whatever the error, send the other brokers' parts.
                 failure = failure or e
@@ -182,7 +179,7 @@ class ClassicProducer:
                 logger.warning("%s: the brokers cannot be looked up: %s", topic, e)
 
     def _send_elsewhere(self, items: Sequence[QueueItem]) -> None:
-        """Requeues a dead broker's items, on a thread of the pool; waits until a broker accepts them."""
+        """Waits until another broker accepts a dead one's items; on a thread of the pool."""
         deadline = Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
         retry = RetryPolicy(self.config.retry_backoff_ms)
         logger.info("%d queued event(s) of a dead broker go to others", len(items))
@@ -215,40 +212,33 @@ class ClassicProducer:
 
     def _async_channel(self, broker: BrokerNode) -> Channel:
         return AsyncChannel(
-            AsyncProducer(
-                broker.host,
-                broker.port,
-                self.config,
-                encoder=self._encoder,
-                event_handler=self._event_handler,
-                callback_handler=self._callbacks,
-                clock=self._clock,
-            )
+            broker.host,
+            broker.port,
+            self.config,
+            encoder=self._encoder,
+            event_handler=self._event_handler,
+            callback_handler=self._callbacks,
+            clock=self._clock,
         )
 
 
 class Channel(Protocol):
     """*Thread-safe.* Sends to one broker."""
 
-    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+    def deliver(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
         """Sends or queues events; returns those refused because it is closed. Raises sending errors."""
-        ...
 
     def flush(self, timeout: float | None) -> None:
-        """Returns when all queued events are sent or lost. Raises `TimeoutError`."""
-        ...
+        """Returns when all queued events are sent or lost. `flush` and `close` raise `TimeoutError`."""
 
     def close(self, timeout: float | None) -> None:
-        """Sends queued events, then closes. Raises `TimeoutError`."""
-        ...
+        """Sends queued events first."""
 
     def retire(self) -> list[QueueItem]:
         """Closes at once; returns unsent events."""
-        ...
 
     def runs_here(self) -> bool:
         """Whether this is the sending thread, which must not wait for its own end."""
-        ...
 
 
 class SyncChannel:
@@ -256,7 +246,7 @@ class SyncChannel:
         self._producer, self._config, self._encoder = producer, config, encoder
         self._closed = False
 
-    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+    def deliver(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
         ready = [(item, message_of(item, self._encoder, self._config.protocol)) for item in items]
         if self._closed:
             return items
@@ -278,29 +268,14 @@ class SyncChannel:
         return False
 
 
-class AsyncChannel:
-    def __init__(self, producer: AsyncProducer) -> None:
-        self._producer = producer
-
-    def send(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+class AsyncChannel(AsyncProducer):
+    def deliver(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
         for place, item in enumerate(items):
             try:
-                self._producer.enqueue(item)
+                self.enqueue(item)
             except QueueClosed:
                 return items[place:]
         return []
-
-    def flush(self, timeout: float | None) -> None:
-        self._producer.flush(timeout)
-
-    def close(self, timeout: float | None) -> None:
-        self._producer.close(timeout)
-
-    def retire(self) -> list[QueueItem]:
-        return self._producer.retire()
-
-    def runs_here(self) -> bool:
-        return self._producer.runs_here()
 
 
 class ProducerPool:
@@ -323,12 +298,11 @@ class ProducerPool:
 
     @property
     def brokers(self) -> list[int]:
-        """Sorted ids of the brokers with a channel."""
         with self._lock:
             return sorted(self._channels)
 
     def channel(self, broker: BrokerNode) -> Channel:
-        """The broker's channel; creates it if needed. Raises `QueueClosed` once the pool is closed."""
+        """Creates it if needed. Raises `QueueClosed` once the pool is closed."""
         with self._lock:
             return self._channel(broker)
 
@@ -403,17 +377,18 @@ class ProducerPool:
     def _channel(self, broker: BrokerNode) -> Channel:
         if self._closed:
             raise QueueClosed("the producer is closed")
-        known = self._channels.get(broker.id)
-        if known is not None and not _same_address(known[0], broker):
+        if broker.id in self._channels:
+            before, channel = self._channels[broker.id]
+            if (before.host, before.port) == (broker.host, broker.port):
+                return channel
             # Either address may be outdated; do not leave events in that queue.
             self._give_up(broker.id)
-            known = None
-        if known is None:
-            known = self._channels[broker.id] = (broker, self._make(broker))
-        return known[1]
+        channel = self._make(broker)
+        self._channels[broker.id] = (broker, channel)
+        return channel
 
     def _give_up(self, id: int) -> None:
-        """Removes a channel and closes it on its own thread. Caller holds the lock."""
+        """Closes the channel on its own thread. Caller holds the lock."""
         broker, channel = self._channels.pop(id)
         logger.info("%s is gone", broker)
         thread = threading.Thread(
@@ -423,10 +398,5 @@ class ProducerPool:
         thread.start()
 
     def _retire(self, channel: Channel) -> None:
-        left = channel.retire()
-        if left:
+        if left := channel.retire():
             self._send_elsewhere(left)
-
-
-def _same_address(one: BrokerNode, other: BrokerNode) -> bool:
-    return (one.host, one.port) == (other.host, other.port)

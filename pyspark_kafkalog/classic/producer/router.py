@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata
+from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07, ClassicProducerConfig
@@ -38,9 +38,7 @@ _INT_BITS, _LONG_BITS = 32, 64
 class Partitioner(Protocol):
     """Chooses a partition by a key that is not None. Called from several threads."""
 
-    def partition(self, key: Any, partition_count: int) -> int:
-        """A number below ``partition_count``."""
-        ...
+    def partition(self, key: Any, partition_count: int) -> int: ...
 
 
 class JavaHashPartitioner:
@@ -87,10 +85,10 @@ def java_hash(key: Any) -> int:
 
 
 def _string_hash(units: list[int]) -> int:
-    found = 0
+    bits = 0
     for unit in units:
-        found = 31 * found + unit & 0xFFFFFFFF
-    return _signed(found)
+        bits = 31 * bits + unit & 0xFFFFFFFF
+    return _signed(bits)
 
 
 def _signed(bits: int) -> int:
@@ -114,25 +112,16 @@ class BrokerDirectory(Protocol):
 
     def start(self, changed: Changed) -> None:
         """Looks up the brokers; calls ``changed`` now, and later on any thread."""
-        ...
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """A topic's partitions in partitioner order; at least one."""
-        ...
+        """In partitioner order; at least one."""
 
-    def broker(self, broker: int) -> BrokerNode | None:
-        """The live broker with this id, or None."""
-        ...
+    def broker(self, broker: int) -> BrokerNode | None: ...
 
     def refresh(self, topic: str) -> None:
         """Looks up ``topic`` and the brokers again before the next use."""
-        ...
 
     def close(self) -> None: ...
-
-
-def _ignore_change(_live: Mapping[int, BrokerNode]) -> None:
-    """Callback until `BrokerDirectory.start`."""
 
 
 class ZooKeeperDirectory:
@@ -143,14 +132,13 @@ class ZooKeeperDirectory:
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, first_partition: int) -> None:
-        """``first_partition`` is the partition for new topics."""
         self._session, self._layout, self._first = session, layout, first_partition
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._live: dict[int, BrokerNode] = {}
         self._partitions: dict[str, list[BrokerPartition]] = {}
         self._changes: dict[str, int] = defaultdict(int)
         self._watches: dict[str, RegistryWatch] = {}
-        self._changed: Changed = _ignore_change
+        self._changed: Changed = lambda _live: None
 
     def start(self, changed: Changed) -> None:
         self._changed = changed
@@ -160,28 +148,27 @@ class ZooKeeperDirectory:
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
         with self._lock:
-            known = self._partitions.get(topic)
-            if known is not None:
-                return known
+            if topic in self._partitions:
+                return self._partitions[topic]
             if topic not in self._watches:
                 self._watches[topic] = watch_topic(
                     self._session, self._layout, topic, lambda: self._topic_changed(topic)
                 )
             change = self._changes[topic]
-        rows = [BrokerPartition(p.broker, p.number) for p in partitions(self._session, self._layout, topic)]
-        found = sorted(rows, key=self._order)
+        nodes = partitions(self._session, self._layout, topic)
+        rows = sorted((BrokerPartition(node.broker, node.number) for node in nodes), key=self._order)
         with self._lock:
-            if not found:
-                found = [BrokerPartition(broker, self._first) for broker in sorted(self._live)]
+            if not rows:
+                rows = [BrokerPartition(broker, self._first) for broker in sorted(self._live)]
             elif change == self._changes[topic]:
                 # If a watch has fired since then, this data is old.
-                self._partitions[topic] = found
-        if not found:
+                self._partitions[topic] = rows
+        if not rows:
             where = f"{self._session.hosts}{self._session.chroot}{self._layout.brokers}"
             raise error_for(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"no broker is registered in ZooKeeper at {where}"
             )
-        return found
+        return rows
 
     def broker(self, broker: int) -> BrokerNode | None:
         return self._live.get(broker)
@@ -219,7 +206,7 @@ class ClusterDirectory:
         self._cluster = Cluster(config, clock=clock)
         self._lock = threading.Lock()
         self._live: dict[int, BrokerNode] = {}
-        self._changed: Changed = _ignore_change
+        self._changed: Changed = lambda _live: None
 
     def start(self, changed: Changed) -> None:
         self._changed = changed
@@ -250,19 +237,18 @@ class ClusterDirectory:
             self._cluster.close()
 
     def _ask(self, topic: str, deadline: Deadline) -> tuple[list[BrokerPartition], dict[int, BrokerNode]]:
-        known: ClusterMetadata = self._cluster.metadata([topic], allow_auto_creation=True, deadline=deadline)
-        found = known.topics[topic]
-        error = found.error
-        led = [BrokerPartition(p.leader, n) for n, p in found.partitions.items() if p.leader in known.brokers]
-        if error == ErrorCode.NONE and len(led) < max(len(found.partitions), 1):
+        metadata = self._cluster.metadata([topic], allow_auto_creation=True, deadline=deadline)
+        all_of_them, live = metadata.topics[topic].partitions, metadata.brokers
+        error = metadata.topics[topic].error
+        led = [BrokerPartition(p.leader, n) for n, p in all_of_them.items() if p.leader in live]
+        if error == ErrorCode.NONE and len(led) < max(len(all_of_them), 1):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         if error != ErrorCode.NONE:
             raise error_for(error, f"topic {topic}: {error.name}")
-        return led, {id: BrokerNode(id, host, port) for id, (host, port) in known.brokers.items()}
+        return led, {id: BrokerNode(id, host, port) for id, (host, port) in live.items()}
 
 
 def directory_of(config: ClassicProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> BrokerDirectory:
-    """The directory of a configuration: ZooKeeper, or the brokers on today's wire."""
     if config.zookeeper_connect is None:
         addresses = [(broker.host, broker.port) for broker in config.brokers]
         client = replace(config.for_todays_wire(*addresses), servers_option="broker.list")
@@ -279,19 +265,13 @@ class Destination(NamedTuple):
 
 
 class Router(Protocol):
-    def start(self, changed: Changed) -> None:
-        """Looks up the brokers; calls ``changed`` now and later."""
-        ...
+    def start(self, changed: Changed) -> None: ...
 
     def route(self, topic: str, key: Any) -> Destination:
-        """Raises `InvalidPartitions` for a partitioner's invalid number, BROKER_NOT_AVAILABLE if no broker
-        is live.
-        """
-        ...
+        """Raises `InvalidPartitions` for a partitioner's number; BROKER_NOT_AVAILABLE: none is live."""
 
     def failed(self, topic: str) -> None:
-        """Reports a failed send to the topic; the metadata may be outdated."""
-        ...
+        """Reports a failed send; the metadata may be outdated."""
 
     def close(self) -> None: ...
 
@@ -312,8 +292,7 @@ class RandomRouter:
     def route(self, topic: str, key: Any) -> Destination:  # noqa: ARG002  (as every router)
         return Destination(self._random.choice(self._brokers), ANY_PARTITION)
 
-    def failed(self, topic: str) -> None:
-        """Nothing to refresh."""
+    def failed(self, topic: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -339,8 +318,8 @@ class PartitionRouter:
             if broker is not None:
                 return Destination(broker, chosen.partition)
             self._directory.refresh(topic)
-        code = ErrorCode.BROKER_NOT_AVAILABLE
-        raise error_for(code, f"{topic}: broker {chosen.broker} of the chosen partition is not live")
+        text = f"{topic}: broker {chosen.broker} of the chosen partition is not live"
+        raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, text)
 
     def failed(self, topic: str) -> None:
         self._directory.refresh(topic)
@@ -373,9 +352,7 @@ def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = N
 class Encoder(Protocol):
     """Encodes events as message payloads. Called from several threads."""
 
-    def to_message(self, event: Any) -> bytes:
-        """Errors are reported to the sender."""
-        ...
+    def to_message(self, event: Any) -> bytes: ...
 
 
 class DefaultEncoder:
@@ -413,7 +390,7 @@ ENCODERS: dict[str, type] = {
     "kafka.serializer.DefaultEncoder": DefaultEncoder,
     "kafka.serializer.StringEncoder": StringEncoder,
 }
-"""By Java class name, as in configurations of the first generation."""
+"""By Java class name, as PARTITIONERS."""
 
 
 def new_instance(name: str, known: dict[str, type], source: str) -> Any:

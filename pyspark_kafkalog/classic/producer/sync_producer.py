@@ -71,21 +71,18 @@ class BrokerWriter(Protocol):
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
         """Sends the requests; with ``request.required.acks`` waits until the broker has them."""
-        ...
 
     def confirm(self, deadline: Deadline) -> None:
         """Waits until the broker has handled everything sent."""
-        ...
 
     def look(self) -> None:
         """Raises `ConnectionLost` if the broker has closed the connection; does not wait."""
-        ...
 
     def close(self) -> None: ...
 
 
 class BrokerWriter07:
-    """*Not thread-safe: one thread at a time.* Writes on 0.7's wire."""
+    """*Not thread-safe.* 0.7's wire."""
 
     def __init__(
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
@@ -105,7 +102,11 @@ class BrokerWriter07:
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
         produces = [
-            v07.ProduceRequest(r.topic, r.partition, self._message_set(r)) for r in requests if r.messages
+            v07.ProduceRequest(
+                r.topic, r.partition, self._encoded(r, [_payload(r.topic, message) for message in r.messages])
+            )
+            for r in requests
+            if r.messages
         ]
         if not produces:
             return
@@ -131,35 +132,24 @@ class BrokerWriter07:
     def close(self) -> None:
         self._connection.close()
 
-    def _message_set(self, request: ProducerRequest) -> bytes:
-        return self._encoded(request, [_payload(request.topic, message) for message in request.messages])
-
     def _encoded(self, request: ProducerRequest, payloads: Sequence[bytes]) -> bytes:
-        """One message set; a compressed one above the limit is split."""
+        """A compressed set above the limit is split."""
         if request.codec is Codec.NONE:
             largest = max(map(len, payloads))
             if largest > self._limit:
-                raise self._too_large(request, largest)
+                raise _too_large(self.peer, request.topic, largest, self._limit)
             return encode_set(payloads, magic=self._magic)
         data = encode_set(payloads, codec=request.codec, magic=self._magic)
         if len(data) - ENTRY_HEADER_BYTES <= self._limit:
             return data
         if len(payloads) == 1:
-            raise self._too_large(request, len(data) - ENTRY_HEADER_BYTES)
+            raise _too_large(self.peer, request.topic, len(data) - ENTRY_HEADER_BYTES, self._limit)
         half = len(payloads) // 2
         return self._encoded(request, payloads[:half]) + self._encoded(request, payloads[half:])
 
-    def _too_large(self, request: ProducerRequest, size: int) -> MessageTooLarge:
-        return MessageTooLarge(
-            f"{self.peer}: {request.topic}: a message of {size} bytes is above max.message.size={self._limit}"
-        )
-
 
 class BrokerWriter08:
-    """*Not thread-safe: one thread at a time.* Writes on the wire since 0.8, to the partitions' leader.
-
-    Brokers before 0.11 get message sets, which have no headers.
-    """
+    """*Not thread-safe.* The wire since 0.8, to the leader. Brokers before 0.11 get message sets."""
 
     unconfirmed = 0
 
@@ -218,10 +208,7 @@ class BrokerWriter08:
                     "has some"
                 )
             if content > self._limit:
-                raise MessageTooLarge(
-                    f"{self.peer}: {request.topic}: a message of {content} bytes is above "
-                    f"max.message.size={self._limit}"
-                )
+                raise _too_large(self.peer, request.topic, content, self._limit)
             if chunk and size + own > self._limit:
                 yield chunk
                 chunk, size = [], BATCH_HEADER_BYTES
@@ -267,7 +254,7 @@ class BrokerWriter08:
                 raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
 
     def _known(self, topic: str, deadline: Deadline) -> list[int]:
-        """The topic's known partitions that this broker leads; creates the topic."""
+        """The partitions that this broker leads; creates the topic."""
         attempts = Attempts(self._retry, deadline, doing=f"looking up topic {topic}", clock=self._clock)
         while topic not in self._partitions:
             try:
@@ -279,15 +266,13 @@ class BrokerWriter08:
         return self._partitions[topic]
 
     def _ask(self, topic: str, deadline: Deadline) -> list[int]:
-        wanted = (MetadataRequestTopic(name=topic),)
-        answer: Any = self._connection.request(
-            MetadataRequest(topics=wanted, allow_auto_topic_creation=True), deadline=deadline
-        )
-        found = next((t for t in answer.topics if t.name == topic), None)
-        if found is None or found.error_code != ErrorCode.NONE:
-            code = found.error_code if found is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=True)
+        answer: Any = self._connection.request(request, deadline=deadline)
+        metadata = next((t for t in answer.topics if t.name == topic), None)
+        if metadata is None or metadata.error_code != ErrorCode.NONE:
+            code = metadata.error_code if metadata is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise error_for(code, f"{self.peer}: topic {topic}: {code.name}")
-        led = {p.partition_index: p.leader_id for p in found.partitions if p.leader_id != _NO_LEADER}
+        led = {p.partition_index: p.leader_id for p in metadata.partitions if p.leader_id != _NO_LEADER}
         # Behind a load balancer the broker's address differs: it may then lead any partition.
         ours = {broker.node_id for broker in answer.brokers if (broker.host, broker.port) == self._address}
         chosen = [number for number, leader in led.items() if leader in ours] or list(led)
@@ -297,8 +282,12 @@ class BrokerWriter08:
         return sorted(chosen)
 
 
+def _too_large(peer: str, topic: str, size: int, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(f"{peer}: {topic}: a message of {size} bytes is above max.message.size={limit}")
+
+
 def _payload(topic: str, message: bytes | NewRecord) -> bytes:
-    """The payload for 0.7. Raises `InvalidRecord` if other fields are set."""
+    """Raises `InvalidRecord` for fields that 0.7 lacks."""
     if not isinstance(message, NewRecord):
         return message
     if message.value is None or message.key is not None or message.headers:
@@ -307,13 +296,6 @@ def _payload(topic: str, message: bytes | NewRecord) -> bytes:
             f"protocol={PROTOCOL_08} has them"
         )
     return message.value
-
-
-WRITERS: dict[str, type[BrokerWriter07] | type[BrokerWriter08]] = {
-    PROTOCOL_07: BrokerWriter07,
-    PROTOCOL_08: BrokerWriter08,
-}
-"""By value of the property ``protocol``."""
 
 
 class SyncProducer:
@@ -420,7 +402,7 @@ class SyncProducer:
                         "and this one was not sent"
                     ) from e
                 logger.info("%s: connecting again: %s", self.peer, e)
-        make = WRITERS[self.config.protocol]
+        make = BrokerWriter07 if self.config.protocol == PROTOCOL_07 else BrokerWriter08
         self._writer = make(self._host, self._port, self.config, deadline=deadline, clock=self._clock)
         self._sent, self._connected_at = 0, self._clock.monotonic()
         return self._writer

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pyspark_kafkalog.classic.producer.async_producer import AsyncProducer, QueueClosed, QueueItem
+from pyspark_kafkalog.classic.producer.async_producer import QueueClosed, QueueItem
 from pyspark_kafkalog.classic.producer.classic_producer import AsyncChannel, ProducerPool
 from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
@@ -111,9 +111,9 @@ def test_closing_closes_all_of_them_whatever_one_says() -> None:
 
 
 def test_a_queue_that_is_closed_gives_back_what_it_did_not_take() -> None:
-    producer = AsyncProducer("nowhere.invalid", 9)
-    producer.close()
-    assert AsyncChannel(producer).send(ITEMS) == ITEMS
+    channel = AsyncChannel("nowhere.invalid", 9)
+    channel.close()
+    assert channel.deliver(ITEMS) == ITEMS
 
 
 def test_closing_waits_for_those_that_are_found_gone_meanwhile() -> None:
