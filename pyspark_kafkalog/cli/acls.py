@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.arguments import DEFAULT_SERVER, AsJson, ClusterCommands, Servers, connected
+from pyspark_kafkalog.cli.arguments import (
+    DEFAULT_SERVER,
+    AsJson,
+    ClusterCommands,
+    Servers,
+    connected,
+    examples,
+)
 from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.client.admin import add_acls, list_acls, remove_acls
 from pyspark_kafkalog.security.acls import (
@@ -22,20 +29,15 @@ from pyspark_kafkalog.security.acls import (
     parse_word,
 )
 
-_EXAMPLES = """\
-Examples:
-
-kafkalog acls add User:alice --producer --topic orders
-
-kafkalog acls add User:bob --consumer --topic orders- --prefixed --group bob-
-
-kafkalog acls list --topic orders-eu
-
-kafkalog acls remove User:bob
-"""
-
 acls = ClusterCommands(
-    no_args_is_help=True, help="List, add and remove ACLs: who may do what.", epilog=_EXAMPLES
+    no_args_is_help=True,
+    help="List, add and remove ACLs: who may do what.",
+    epilog=examples(
+        "acls add User:alice --producer --topic orders",
+        "acls add User:bob --consumer --topic orders- --prefixed --group bob-",
+        "acls list --topic orders-eu",
+        "acls remove User:bob",
+    ),
 )
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Topic; may be repeated.")]
@@ -57,7 +59,7 @@ Host = Annotated[str | None, typer.Option("--host", help="Client address; defaul
 Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow; denials take precedence.")]
 
 
-@acls.command("list", epilog="Example: kafkalog acls list --topic orders-eu --principal User:bob")
+@acls.command("list", epilog=examples("acls list --topic orders-eu --principal User:bob"))
 def list_(
     topic: Topics = None,
     group: Groups = None,
@@ -77,7 +79,7 @@ def list_(
     _show(sorted(found), as_json=as_json)
 
 
-@acls.command("add", epilog="Example: kafkalog acls add User:alice --operation Read --topic orders")
+@acls.command("add", epilog=examples("acls add User:alice --operation Read --topic orders"))
 def add(
     principal: Annotated[
         str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody.")
@@ -132,7 +134,7 @@ def add(
     _show(wanted, as_json=False)
 
 
-@acls.command("remove", epilog="Example: kafkalog acls remove User:alice --topic orders")
+@acls.command("remove", epilog=examples("acls remove User:alice --topic orders"))
 def remove(
     principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME.")],
     topic: Topics = None,

@@ -12,25 +12,14 @@ import typer
 from pyspark_kafkalog import __version__
 from pyspark_kafkalog.cli.acls import acls
 from pyspark_kafkalog.cli.arguments import ClusterCommands
-from pyspark_kafkalog.cli.consume import CONSUME_EPILOG, consume
-from pyspark_kafkalog.cli.dashboard import DASHBOARD_EPILOG, TOP_EPILOG, dashboard, top
+from pyspark_kafkalog.cli.consume import consuming
+from pyspark_kafkalog.cli.dashboard import watching
 from pyspark_kafkalog.cli.groups import groups, transactions
-from pyspark_kafkalog.cli.ledgers import (
-    COMPACT_EPILOG,
-    GC_EPILOG,
-    HISTORY_EPILOG,
-    REWIND_EPILOG,
-    VERIFY_EPILOG,
-    compact,
-    gc,
-    history,
-    rewind,
-    verify,
-)
-from pyspark_kafkalog.cli.load import LOAD_EPILOG, load
-from pyspark_kafkalog.cli.offsets import LAG_EPILOG, OFFSETS_EPILOG, lag, offsets
-from pyspark_kafkalog.cli.produce import PRODUCE_EPILOG, produce
-from pyspark_kafkalog.cli.services import MIRROR_EPILOG, mirror, zookeeper
+from pyspark_kafkalog.cli.ledgers import ledgers
+from pyspark_kafkalog.cli.load import loading
+from pyspark_kafkalog.cli.offsets import positions
+from pyspark_kafkalog.cli.produce import producing
+from pyspark_kafkalog.cli.services import mirroring, zookeeper
 from pyspark_kafkalog.cli.terminal_output import printable
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.config.definition import masked
@@ -75,27 +64,13 @@ def _common(
     pass
 
 
+for commands in (producing, consuming, positions, mirroring, watching, loading, ledgers):
+    app.add_typer(commands)
 app.add_typer(topics, name="topics")
-for name, command, examples in (
-    ("produce", produce, PRODUCE_EPILOG),
-    ("consume", consume, CONSUME_EPILOG),
-    ("offsets", offsets, OFFSETS_EPILOG),
-    ("lag", lag, LAG_EPILOG),
-    ("mirror", mirror, MIRROR_EPILOG),
-    ("top", top, TOP_EPILOG),
-    ("dashboard", dashboard, DASHBOARD_EPILOG),
-):
-    app.command(name, help=flowing(command.__doc__ or ""), epilog=examples)(command)
 app.add_typer(groups, name="groups")
 app.add_typer(transactions, name="transactions")
 app.add_typer(acls, name="acls")
 app.add_typer(zookeeper, name="zookeeper")
-app.command("load", epilog=LOAD_EPILOG)(load)
-app.command("history", epilog=HISTORY_EPILOG)(history)
-app.command("verify", epilog=VERIFY_EPILOG)(verify)
-app.command("gc", epilog=GC_EPILOG)(gc)
-app.command("rewind", epilog=REWIND_EPILOG)(rewind)
-app.command("compact", epilog=COMPACT_EPILOG)(compact)
 
 
 def main() -> None:

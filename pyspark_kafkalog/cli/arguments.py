@@ -69,6 +69,13 @@ Partitions = Annotated[
 ]
 
 
+def examples(*commands: str, text: str = "") -> str:
+    """Epilog of a command; ``kafkalog`` may be left out of commands, and ``text`` follows them."""
+    lines = [line if "kafkalog " in line else f"kafkalog {line}" for line in commands]
+    lines = [f"Example: {lines[0]}"] if len(lines) == 1 else ["Examples:", *lines]
+    return "\n\n".join([*lines, *([text] if text else [])])
+
+
 class ClusterCommands(typer.Typer):
     """Adds --command-config to commands with a ``server``; `client_config` reads it."""
 

@@ -22,6 +22,7 @@ from pyspark_kafkalog.cli.arguments import (
     EARLIEST,
     FORMS,
     LATEST,
+    ClusterCommands,
     Offset,
     Partitions,
     Position,
@@ -29,6 +30,7 @@ from pyspark_kafkalog.cli.arguments import (
     Servers,
     chosen_partitions,
     client_config,
+    examples,
     found_topic,
     parse_position,
     properties,
@@ -77,19 +79,8 @@ _GROUP_POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0
 """How long a member without partitions waits for some."""
 
-CONSUME_EPILOG = """\
-Examples:
 
-kafkalog consume flights --max 5
-
-kafkalog consume flights --from -100 --follow
-
-kafkalog consume flights --from 2026-11-21 --to 2026-11-22 --format json > day.jsonl
-
-kafkalog consume flights --format json | kafkalog produce flights-copy --json
-
-kafkalog consume flights --group dashboard --follow
-"""
+consuming = ClusterCommands()
 
 
 class Isolation(str, Enum):
@@ -150,6 +141,15 @@ Property = Annotated[
 ]
 
 
+@consuming.command(
+    epilog=examples(
+        "consume flights --max 5",
+        "consume flights --from -100 --follow",
+        "consume flights --from 2026-11-21 --to 2026-11-22 --format json > day.jsonl",
+        "kafkalog consume flights --format json | kafkalog produce flights-copy --json",
+        "consume flights --group dashboard --follow",
+    )
+)
 def consume(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     from_: From = "earliest",

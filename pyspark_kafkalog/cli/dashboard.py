@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.arguments import DEFAULT_SERVER, Servers, connected
+from pyspark_kafkalog.cli.arguments import DEFAULT_SERVER, ClusterCommands, Servers, connected, examples
 from pyspark_kafkalog.cli.terminal_output import counted, printable, size
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
 from pyspark_kafkalog.client.groups import committed_offsets, describe_group, list_groups
@@ -44,20 +44,6 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Position
 
-DASHBOARD_EPILOG = """\
-Examples:
-
-kafkalog dashboard -b localhost:9092
-
-kafkalog dashboard -b kafka:9092 --ledger s3://lake/_offsets --listen 127.0.0.1:9400
-"""
-TOP_EPILOG = """\
-Examples:
-
-kafkalog top -b localhost:9092
-
-kafkalog top -b localhost:9092 --once
-"""
 
 _LEAST_SECONDS = 0.5
 _NUMBERS_WIDTH = 52
@@ -71,6 +57,43 @@ Ledgers = Annotated[
 ]
 
 
+watching = ClusterCommands()
+
+
+@watching.command(
+    epilog=examples(
+        "top -b localhost:9092",
+        "top -b localhost:9092 --once",
+    )
+)
+def top(
+    ledger: Ledgers = None,
+    every: Annotated[float, typer.Option("--every", help="Seconds between updates.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
+    server: Servers = DEFAULT_SERVER,
+) -> None:
+    """Show brokers, topics with rates, consumer groups with lag and loads in the terminal, until Ctrl-C.
+
+    If the cluster stops answering, the screen shows since when, and top keeps trying.
+    """
+    with connected(server) as cluster:
+        snapshots = ClusterSnapshots(cluster, ledger)
+        try:
+            now = snapshots.take()
+            if once:
+                typer.echo("\n".join(lines_of(now, Rates(), rows=10**6)))
+                return
+            _keep_showing(snapshots, now, max(every, _LEAST_SECONDS))
+        except KeyboardInterrupt:
+            pass
+
+
+@watching.command(
+    epilog=examples(
+        "dashboard -b localhost:9092",
+        "dashboard -b kafka:9092 --ledger s3://lake/_offsets --listen 127.0.0.1:9400",
+    )
+)
 def dashboard(
     ledger: Ledgers = None,
     listen: Annotated[
@@ -102,28 +125,6 @@ def dashboard(
             pass
         finally:
             status.stop()
-
-
-def top(
-    ledger: Ledgers = None,
-    every: Annotated[float, typer.Option("--every", help="Seconds between updates.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
-    server: Servers = DEFAULT_SERVER,
-) -> None:
-    """Show brokers, topics with rates, consumer groups with lag and loads in the terminal, until Ctrl-C.
-
-    If the cluster stops answering, the screen shows since when, and top keeps trying.
-    """
-    with connected(server) as cluster:
-        snapshots = ClusterSnapshots(cluster, ledger)
-        try:
-            now = snapshots.take()
-            if once:
-                typer.echo("\n".join(lines_of(now, Rates(), rows=10**6)))
-                return
-            _keep_showing(snapshots, now, max(every, _LEAST_SECONDS))
-        except KeyboardInterrupt:
-            pass
 
 
 def _keep_showing(snapshots: ClusterSnapshots, now: Snapshot, seconds: float) -> None:

@@ -24,6 +24,7 @@ from pyspark_kafkalog.cli.arguments import (
     Time,
     chosen_partitions,
     connected,
+    examples,
     offsets_in_file,
     parse_position,
     resolve,
@@ -50,20 +51,14 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnsupportedVersion
 from pyspark_kafkalog.types import TopicPartition
 
-_EXAMPLES = """\
-Examples:
-
-kafkalog groups list
-
-kafkalog groups describe dashboard
-
-kafkalog groups reset dashboard flights --to 2026-11-21T00:00Z --dry-run
-"""
-
 groups = ClusterCommands(
     no_args_is_help=True,
     help="List, describe and delete consumer groups, and reset their offsets.",
-    epilog=_EXAMPLES,
+    epilog=examples(
+        "groups list",
+        "groups describe dashboard",
+        "groups reset dashboard flights --to 2026-11-21T00:00Z --dry-run",
+    ),
 )
 Group = Annotated[str, typer.Argument(help="The group.")]
 To = Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")]
@@ -91,7 +86,7 @@ _DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)
 """ISO 8601 up to days, as ``--by-duration`` of kafka-consumer-groups.sh."""
 
 
-@groups.command("list", epilog="Example: kafkalog groups list --json | jq -r .group")
+@groups.command("list", epilog=examples("groups list --json | jq -r .group"))
 def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
     """List the groups of the cluster. Groups that only store offsets have no protocol."""
     with connected(server) as cluster:
@@ -110,12 +105,10 @@ def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
 
 @groups.command(
     "describe",
-    epilog="""Examples:
-
-kafkalog groups describe dashboard
-
-kafkalog groups describe dashboard --members
-""",
+    epilog=examples(
+        "groups describe dashboard",
+        "groups describe dashboard --members",
+    ),
 )
 def describe(
     group: Group,
@@ -196,18 +189,13 @@ def _document(found: GroupDescription, rows: Rows) -> dict[str, Any]:
 
 @groups.command(
     "reset",
-    epilog="""Examples:
-
-kafkalog groups reset dashboard flights --to earliest --partition 0 --dry-run
-
-kafkalog groups reset dashboard --all-topics --by-duration PT2H
-
-kafkalog groups reset dashboard flights --shift-by -100
-
-kafkalog groups reset dashboard --all-topics --shift-by 0 --dry-run --csv > before.csv
-
-kafkalog groups reset dashboard --from-file before.csv
-""",
+    epilog=examples(
+        "groups reset dashboard flights --to earliest --partition 0 --dry-run",
+        "groups reset dashboard --all-topics --by-duration PT2H",
+        "groups reset dashboard flights --shift-by -100",
+        "groups reset dashboard --all-topics --shift-by 0 --dry-run --csv > before.csv",
+        "groups reset dashboard --from-file before.csv",
+    ),
 )
 def reset(
     group: Group,
@@ -311,7 +299,7 @@ def _show_reset(
     show(rows, ["topic", "partition", "before", "committed"], as_json=as_json)
 
 
-@groups.command("delete", epilog="Example: kafkalog groups delete dashboard loaders")
+@groups.command("delete", epilog=examples("groups delete dashboard loaders"))
 def delete(
     group: Annotated[list[str], typer.Argument(help="The groups.")], server: Servers = DEFAULT_SERVER
 ) -> None:
@@ -322,9 +310,7 @@ def delete(
             typer.echo(f"deleted group {name}", err=True)
 
 
-@groups.command(
-    "delete-offsets", epilog="Example: kafkalog groups delete-offsets dashboard flights --partition 0"
-)
+@groups.command("delete-offsets", epilog=examples("groups delete-offsets dashboard flights --partition 0"))
 def delete_offsets(
     group: Group,
     topic: Annotated[str, typer.Argument(help="The topic.")],
@@ -378,25 +364,19 @@ def _duration_ms(text: str) -> int:
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
-_TRANSACTION_EXAMPLES = """\
-Examples:
-
-kafkalog transactions list --open
-
-kafkalog transactions describe orders-loader
-
-kafkalog transactions abort orders-loader
-"""
-
 transactions = ClusterCommands(
     no_args_is_help=True,
     help="List and describe transactions, and abort one whose producer is gone.",
-    epilog=_TRANSACTION_EXAMPLES,
+    epilog=examples(
+        "transactions list --open",
+        "transactions describe orders-loader",
+        "transactions abort orders-loader",
+    ),
 )
 Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id.")]
 
 
-@transactions.command("list", epilog="Example: kafkalog transactions list --open")
+@transactions.command("list", epilog=examples("transactions list --open"))
 def list_ids(
     only_open: Annotated[bool, typer.Option("--open", help="Only ids with an open transaction.")] = False,
     as_json: AsJson = False,
@@ -412,7 +392,7 @@ def list_ids(
     show(rows, ["transactional_id", "state", "producer_id"], as_json=as_json)
 
 
-@transactions.command("describe", epilog="Example: kafkalog transactions describe orders-loader")
+@transactions.command("describe", epilog=examples("transactions describe orders-loader"))
 def describe_id(transactional_id: Id, as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
     """Show an id's producer, and the state and partitions of its transaction."""
     with connected(server) as cluster:
@@ -442,7 +422,7 @@ def describe_id(transactional_id: Id, as_json: AsJson = False, server: Servers =
         show(rows, ["topic", "partition"], as_json=False)
 
 
-@transactions.command("abort", epilog="Example: kafkalog transactions abort orders-loader")
+@transactions.command("abort", epilog=examples("transactions abort orders-loader"))
 def abort_id(transactional_id: Id, server: Servers = DEFAULT_SERVER) -> None:
     """Abort the open transaction of an id, so that readers of committed records can continue.
 

@@ -17,7 +17,9 @@ import typer
 from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
     AsJson,
+    ClusterCommands,
     Servers,
+    examples,
     offsets_in_file,
     parse_time,
 )
@@ -35,38 +37,20 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.types import TopicPartition
 
 
+ledgers = ClusterCommands()
+
+
 def words(text: str) -> None:
     """Print a message that is not the command's result."""
     typer.echo(text, err=True)
 
 
-HISTORY_EPILOG = """\
-Examples:
-
-kafkalog history flights --offsets /lake/_offsets --limit 5
-
-kafkalog history flights --offsets /lake/_offsets --json
-"""
-GC_EPILOG = """\
-Examples:
-
-kafkalog gc flights --offsets /lake/_offsets --dry-run
-
-kafkalog gc flights --offsets /lake/_offsets --keep 10
-
-kafkalog gc flights --offsets /lake/_offsets --older-than 12h
-"""
-VERIFY_EPILOG = """\
-Examples:
-
-kafkalog verify flights --offsets /lake/_offsets
-
-kafkalog verify flights --offsets /lake/_offsets --database sqlite:////lake/db
-
-kafkalog verify --store s3://bucket/offsets
-"""
-
-
+@ledgers.command(
+    epilog=examples(
+        "history flights --offsets /lake/_offsets --limit 5",
+        "history flights --offsets /lake/_offsets --json",
+    )
+)
 def history(
     name: Name,
     offsets: Offsets,
@@ -172,6 +156,13 @@ def _from_here(place: str) -> str:
     return place.removeprefix(f"{Path.cwd()}/")
 
 
+@ledgers.command(
+    epilog=examples(
+        "verify flights --offsets /lake/_offsets",
+        "verify flights --offsets /lake/_offsets --database sqlite:////lake/db",
+        "verify --store s3://bucket/offsets",
+    )
+)
 def verify(
     name: Annotated[str | None, typer.Argument(metavar="LOAD", help="The name of the load.")] = None,
     offsets: Annotated[
@@ -238,6 +229,13 @@ def _try_store(url: str) -> None:
     typer.echo(f"{store.location} can keep ledgers, as far as one machine can try")
 
 
+@ledgers.command(
+    epilog=examples(
+        "gc flights --offsets /lake/_offsets --dry-run",
+        "gc flights --offsets /lake/_offsets --keep 10",
+        "gc flights --offsets /lake/_offsets --older-than 12h",
+    )
+)
 def gc(
     name: Name,
     offsets: Offsets,
@@ -310,19 +308,14 @@ def open_ledger(name: str, offsets: str) -> Ledger:
     return ledger
 
 
-REWIND_EPILOG = """\
-Examples:
-
-kafkalog rewind flights --offsets /lake/_offsets --to commit:37
-
-kafkalog rewind flights --offsets /lake/_offsets --to start --yes
-
-kafkalog rewind flights --offsets /lake/_offsets --to-datetime 2026-11-21T18:00:00Z -b localhost:9092
-
-kafkalog rewind flights --offsets /lake/_offsets --to-offsets before.csv
-"""
-
-
+@ledgers.command(
+    epilog=examples(
+        "rewind flights --offsets /lake/_offsets --to commit:37",
+        "rewind flights --offsets /lake/_offsets --to start --yes",
+        "rewind flights --offsets /lake/_offsets --to-datetime 2026-11-21T18:00:00Z -b localhost:9092",
+        "rewind flights --offsets /lake/_offsets --to-offsets before.csv",
+    )
+)
 def rewind(
     name: Name,
     offsets: Offsets,
@@ -462,15 +455,12 @@ def _read_again(ledger: Ledger, found: Rewind) -> Mapping[TopicPartition, tuple[
     return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}
 
 
-COMPACT_EPILOG = """\
-Examples:
-
-kafkalog compact flights --offsets /lake/_offsets --dry-run
-
-kafkalog compact flights --offsets /lake/_offsets --to /lake/flights --target-size 256MB
-"""
-
-
+@ledgers.command(
+    epilog=examples(
+        "compact flights --offsets /lake/_offsets --dry-run",
+        "compact flights --offsets /lake/_offsets --to /lake/flights --target-size 256MB",
+    )
+)
 def compact(
     name: Name,
     offsets: Offsets,

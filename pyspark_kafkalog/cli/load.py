@@ -16,8 +16,10 @@ import typer
 
 from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
+    ClusterCommands,
     Servers,
     command_properties,
+    examples,
     pairs,
     speaks_07,
 )
@@ -39,27 +41,25 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
 Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")]
 
-LOAD_EPILOG = """\
-Examples:
-
-kafkalog load flights --offsets /lake/_offsets --topic flights --to /lake/flights
-
-kafkalog load flights --offsets /lake/_offsets --topic flights --dry-run
-
-kafkalog load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp
-
-kafkalog load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights
-
-kafkalog load all --offsets /lake/_offsets --subscribe-pattern 'fl.*' --to /lake/all --option minPartitions=8
-
-kafkalog load old --offsets /lake --topic old --to /lake/old --option protocol=0.7 --option zk.connect=zk:2181
-"""
 
 _LOOK_EVERY_SECONDS = 0.2
 _ASK_EVERY_SECONDS = 2.0
 """How often a remote store is listed for receipts: one request each."""
 
 
+loading = ClusterCommands()
+
+
+@loading.command(
+    epilog=examples(
+        "load flights --offsets /lake/_offsets --topic flights --to /lake/flights",
+        "load flights --offsets /lake/_offsets --topic flights --dry-run",
+        "load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp",
+        "load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights",
+        "load all --offsets /lake/_offsets --subscribe-pattern 'f.*' --to /lake/all --option minPartitions=8",
+        "load old --offsets /lake --topic old --to /old --option protocol=0.7 --option zk.connect=zk:2181",
+    )
+)
 def load(
     name: Name,
     offsets: Offsets,

@@ -13,10 +13,12 @@ from pyspark_kafkalog.cli.arguments import (
     EARLIEST,
     LATEST,
     AsJson,
+    ClusterCommands,
     Partitions,
     Servers,
     chosen_partitions,
     connected,
+    examples,
     parse_time,
     properties,
     resolve,
@@ -51,17 +53,17 @@ Rows = list[dict[str, Any]]
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "newest": MAX_TIMESTAMP}
 
-OFFSETS_EPILOG = """\
-Examples:
 
-kafkalog offsets flights
-
-kafkalog offsets flights --time 2026-11-21T06:00Z
-
-kafkalog offsets flights --group dashboard --json
-"""
+positions = ClusterCommands()
 
 
+@positions.command(
+    epilog=examples(
+        "offsets flights",
+        "offsets flights --time 2026-11-21T06:00Z",
+        "offsets flights --group dashboard --json",
+    )
+)
 def offsets(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     time: Annotated[
@@ -154,19 +156,15 @@ def _shown(timestamp: int) -> str | None:
 
 _IN_BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
 
-LAG_EPILOG = """\
-Examples:
 
-kafkalog lag --group dashboard
-
-kafkalog lag --load flights --offsets /lake/_offsets
-
-kafkalog lag flights --group dashboard --load flights --offsets /lake/_offsets --json
-
-kafkalog lag --load old --offsets /lake/_offsets --option protocol=0.7 --option zk.connect=localhost:2181
-"""
-
-
+@positions.command(
+    epilog=examples(
+        "lag --group dashboard",
+        "lag --load flights --offsets /lake/_offsets",
+        "lag flights --group dashboard --load flights --offsets /lake/_offsets --json",
+        "lag --load old --offsets /lake/_offsets --option protocol=0.7 --option zk.connect=localhost:2181",
+    )
+)
 def lag(
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group.")] = None,

@@ -14,9 +14,11 @@ import typer
 
 from pyspark_kafkalog.cli.arguments import (
     DEFAULT_SERVER,
+    ClusterCommands,
     Quiet,
     Servers,
     client_config,
+    examples,
     pairs,
     properties,
     separator_bytes,
@@ -36,21 +38,20 @@ _JSON_ROOM = 8
 
 _INTERRUPTED = 130
 
-PRODUCE_EPILOG = """\
-Examples:
 
-seq 1000 | kafkalog produce numbers
-
-kafkalog produce flights flights.csv --key-separator , --compression zstd
-
-kafkalog produce events events.jsonl --json
-
-kafkalog produce images *.png --whole --property max.request.size=20000000
-
-Exit code 1: at least one record was not delivered. Standard error says which, and what was delivered.
-"""
+producing = ClusterCommands()
 
 
+@producing.command(
+    epilog=examples(
+        "seq 1000 | kafkalog produce numbers",
+        "produce flights flights.csv --key-separator , --compression zstd",
+        "produce events events.jsonl --json",
+        "produce images *.png --whole --property max.request.size=20000000",
+        text="Exit code 1: at least one record was not delivered. Standard error says which, and what was "
+        "delivered.",
+    )
+)
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     files: Annotated[

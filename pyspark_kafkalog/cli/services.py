@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyspark_kafkalog.cli.arguments import Quiet
+from pyspark_kafkalog.cli.arguments import ClusterCommands, Quiet, examples
 from pyspark_kafkalog.cli.terminal_output import counted, size, status_line
 from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.config.properties import load_properties
@@ -22,19 +22,21 @@ from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 if TYPE_CHECKING:
     from pyspark_kafkalog.classic.mirror import Mirror, SourceProgress
 
-MIRROR_EPILOG = """\
-Examples:
-
-kafkalog mirror conf/mirror.properties
-
-kafkalog mirror --quiet conf/mirror.properties 2> mirror.log
-"""
 
 _POLL_SECONDS = 0.2
 _RATE_SECONDS = 5.0
 """Window for messages per second."""
 
 
+mirroring = ClusterCommands()
+
+
+@mirroring.command(
+    epilog=examples(
+        "mirror conf/mirror.properties",
+        "mirror --quiet conf/mirror.properties 2> mirror.log",
+    )
+)
 def mirror(
     properties: Annotated[
         Path, typer.Argument(help="Sources, target and topics: see conf/mirror.properties.")
@@ -120,16 +122,14 @@ def _amount(sources: Sequence[SourceProgress]) -> str:
 
 zookeeper = typer.Typer(no_args_is_help=True, help="Run a ZooKeeper server on this machine.")
 
-_START_EPILOG = """\
-Examples:
 
-kafkalog zookeeper start
-
-kafkalog zookeeper start conf/zookeeper.properties
-"""
-
-
-@zookeeper.command("start", epilog=_START_EPILOG)
+@zookeeper.command(
+    "start",
+    epilog=examples(
+        "zookeeper start",
+        "zookeeper start conf/zookeeper.properties",
+    ),
+)
 def start(
     properties: Annotated[
         Path | None, typer.Argument(help="zookeeper.properties; defaults apply if omitted.")

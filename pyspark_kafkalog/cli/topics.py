@@ -13,6 +13,7 @@ from pyspark_kafkalog.cli.arguments import (
     ClusterCommands,
     Servers,
     connected,
+    examples,
     found_topic,
     pairs,
     properties,
@@ -23,22 +24,15 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.errors import InvalidConfig, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
 
-_EXAMPLES = """\
-Examples:
-
-kafkalog topics create flights --partitions 4
-
-kafkalog topics describe flights
-
-kafkalog topics alter flights --config retention.ms=86400000
-
-kafkalog topics delete flights flights-copy
-"""
-
 topics = ClusterCommands(
     no_args_is_help=True,
     help="Create, list, describe, alter and delete topics.",
-    epilog=_EXAMPLES,
+    epilog=examples(
+        "topics create flights --partitions 4",
+        "topics describe flights",
+        "topics alter flights --config retention.ms=86400000",
+        "topics delete flights flights-copy",
+    ),
 )
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
@@ -48,7 +42,7 @@ _REPLICAS_MAX = 2**15 - 1
 
 @topics.command(
     "create",
-    epilog="Example: kafkalog topics create flights --partitions 4 --config retention.ms=86400000",
+    epilog=examples("topics create flights --partitions 4 --config retention.ms=86400000"),
 )
 def create(
     name: Name,
@@ -76,7 +70,7 @@ def create(
     typer.echo(f"created {name}")
 
 
-@topics.command("list", epilog="Example: kafkalog topics list --internal")
+@topics.command("list", epilog=examples("topics list --internal"))
 def list_topics(
     server: Servers = DEFAULT_SERVER,
     internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,
@@ -88,7 +82,7 @@ def list_topics(
                 typer.echo(f"{name}\t{len(topic.partitions)}")
 
 
-@topics.command("describe", epilog="Example: kafkalog topics describe flights")
+@topics.command("describe", epilog=examples("topics describe flights"))
 def describe(name: Name, server: Servers = DEFAULT_SERVER) -> None:
     """Show a topic: its id, the properties set for it, and the first and end offset of each partition."""
     with connected(server) as cluster:
@@ -118,7 +112,7 @@ def _own_properties(cluster: Cluster, name: str) -> str:
 
 @topics.command(
     "alter",
-    epilog="Example: kafkalog topics alter flights --config retention.ms=60000 --delete-config segment.bytes",
+    epilog=examples("topics alter flights --config retention.ms=60000 --delete-config segment.bytes"),
 )
 def alter(
     name: Name,
@@ -143,7 +137,7 @@ def alter(
     typer.echo(f"altered {name}")
 
 
-@topics.command("delete", epilog="Example: kafkalog topics delete flights flights-copy --yes")
+@topics.command("delete", epilog=examples("topics delete flights flights-copy --yes"))
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
     server: Servers = DEFAULT_SERVER,
@@ -162,7 +156,7 @@ _THE_END = "end"
 
 @topics.command(
     "delete-records",
-    epilog="Example: kafkalog topics delete-records flights --before 0=1000 --before 1=end --yes",
+    epilog=examples("topics delete-records flights --before 0=1000 --before 1=end --yes"),
 )
 def delete_records(
     name: Name,

@@ -87,7 +87,7 @@ class BrokerReader07:
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         if len(wanted) == 1:
-            responses = (self._connection.request(wanted[0], deadline=deadline),)
+            responses: Sequence[Any] = [self._connection.request(wanted[0], deadline=deadline)]
         else:
             answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
             _check(answer.error_code, f"{self.peer}: multifetch")

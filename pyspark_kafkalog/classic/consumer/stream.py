@@ -82,8 +82,9 @@ class BatchSets:
     """
 
     def __init__(self, high_watermark: int = -1, aborted: Sequence[tuple[int, int]] | None = None) -> None:
-        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted``: (producer id, first offset) pairs
-        of the response; None returns all records."""
+        """``high_watermark`` is above all offsets; -1 if unknown. ``aborted``: the response's (producer id,
+        first offset) pairs; None returns all records.
+        """
         self._high_watermark, self._aborted = high_watermark, aborted
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
