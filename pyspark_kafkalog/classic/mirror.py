@@ -29,8 +29,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
 
-_LAG_SECONDS = 5.0
-"""How often the lag is measured."""
+_LAG_SECONDS = 5.0  # how often the lag is measured
 
 
 class NotMirrored(KafkaError):
@@ -132,14 +131,13 @@ class Mirror:
         ]
 
     def settle(self) -> None:
-        """Called by a source before it commits: waits for delivery. Raises `NotMirrored`."""
+        """Waits for delivery before a source commits. Raises `NotMirrored`."""
         self._check_lost()
         if self._target is not None:
             self._target.flush()
         self._check_lost()
 
     def failed(self, error: KafkaError) -> None:
-        """Called by a source that cannot be read further."""
         with self._lost_lock:
             self._failure = self._failure or error
         self._ended.set()
@@ -210,8 +208,7 @@ class MirrorSource(ABC):
 
     @property
     @abstractmethod
-    def partition_count(self) -> int:
-        """Partitions owned by this mirror."""
+    def partition_count(self) -> int: ...
 
     @property
     @abstractmethod
@@ -232,8 +229,7 @@ class MirrorSource(ABC):
         """Commits what was delivered to the target, and leaves the group."""
 
     @abstractmethod
-    def measure_lag(self) -> None:
-        """Updates `lag`; raises `KafkaError`."""
+    def measure_lag(self) -> None: ...
 
 
 class ZooKeeperSource(MirrorSource):
@@ -302,7 +298,7 @@ class BrokersSource(MirrorSource):
             member.join()
 
     def measure_lag(self) -> None:
-        """Nothing to do: each member measures its own."""
+        """Each member measures its own."""
 
 
 class _Copier(ABC):
@@ -315,8 +311,7 @@ class _Copier(ABC):
         self.start = self._thread.start
 
     @abstractmethod
-    def end(self) -> None:
-        """Stops reading."""
+    def end(self) -> None: ...
 
     def join(self) -> None:
         if self._thread.is_alive():
@@ -332,8 +327,7 @@ class _Copier(ABC):
             self._mirror.failed(KafkaError(f"mirroring source {self._source} failed: {e!r}"))
 
     @abstractmethod
-    def _read(self) -> None:
-        """Copies messages until `end` is called or the mirror is aborted."""
+    def _read(self) -> None: ...
 
     def _copy(self, where: MessageMetadata) -> None:
         self._target.send(self._source, where)
@@ -361,8 +355,6 @@ class _StreamCopier(_Copier):
 
 
 class _Member(_Copier):
-    """One consumer of the group; only its thread uses the consumer."""
-
     def __init__(
         self,
         config: BrokersSourceConfig,
@@ -432,7 +424,7 @@ class _Member(_Copier):
 
 
 def topics_of(config: Mirroring) -> TopicFilter:
-    """The topic filter of a configuration. Raises `InvalidConfig` for an invalid expression."""
+    """Raises `InvalidConfig` for an invalid expression."""
     mirror = config.mirror
     internal = "|".join(INTERNAL_TOPICS)
     if mirror.blacklist is not None:

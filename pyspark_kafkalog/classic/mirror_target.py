@@ -34,11 +34,9 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
 _log = logging.getLogger(__name__)
 
-_BATCH_BYTES = 1 << 20
-"""Payload size at which a batch for 0.7 is sent."""
+_BATCH_BYTES = 1 << 20  # payload size at which a batch for 0.7 is sent
 
-_QUEUED_BYTES = 32 << 20
-"""Payload in flight to a 0.7 target above which `send` blocks."""
+_QUEUED_BYTES = 32 << 20  # payload in flight to a 0.7 target above which `send` blocks
 
 Lost: TypeAlias = Callable[[int, KafkaError], bool]
 """Called on any thread with the number of messages that failed and the error; returns whether to continue."""
@@ -50,8 +48,7 @@ class MirrorTarget(Protocol):
     def send(self, source: str, where: MessageMetadata) -> None:
         """Sends a message; blocks while too many are in flight. Failures go to `Lost`."""
 
-    def flush(self) -> None:
-        """Returns when all messages are delivered or reported as lost."""
+    def flush(self) -> None: ...
 
     def close(self, *, at_once: bool = False) -> None:
         """Delivers accepted messages, or with ``at_once`` none, and ends."""
@@ -271,7 +268,7 @@ class RequestTarget:
                 return
 
     def _attempt(self, items: Sequence[QueueItem]) -> tuple[Sequence[QueueItem], KafkaError | None]:
-        """Sends each broker its part; returns the remaining items in order, and the first error."""
+        """The remaining items in order, and the first error."""
         parts: dict[BrokerNode, list[tuple[int, int]]] = defaultdict(list)
         routes: dict[tuple[str, Any], Destination] = {}
         try:

@@ -59,8 +59,7 @@ _CommandConfig = Annotated[
 ]
 _properties_file: ContextVar[Path | None] = ContextVar("command_config", default=None)
 
-_RELEASE = "KAFKALOG_BROKER_VERSION"
-"""Environment variable with the version of brokers before Kafka 0.10."""
+_RELEASE = "KAFKALOG_BROKER_VERSION"  # environment variable with the version of brokers before Kafka 0.10
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
@@ -112,19 +111,17 @@ def _with_command_config(command: F) -> F:
 
 
 def command_properties() -> dict[str, str]:
-    """Properties in the file of --command-config; empty without it."""
     file = _properties_file.get()
     return load_properties(file) if file is not None else {}
 
 
 def old_brokers() -> dict[str, str]:
-    """Client properties for the version in KAFKALOG_BROKER_VERSION; empty if unset."""
     release = os.environ.get(_RELEASE, "").strip()
     return {"broker.version.fallback": release, "api.version.request": "false"} if release else {}
 
 
 def client_config(cls: type[C], server: str, given: Mapping[str, object], source: str = "") -> C:
-    """Configuration of a client of ``server``. `InvalidConfig` names the option or variable that was set."""
+    """`InvalidConfig` names the option or variable that was set."""
     option = _SERVER if server == os.environ.get(_SERVER) else "--bootstrap-server"
     try:
         parse_addresses(server)
@@ -151,7 +148,7 @@ def connected(server: str) -> Iterator[Cluster]:
 
 
 def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicMetadata:
-    """A topic's metadata. Raises `KafkaError` if it does not exist or cannot be described."""
+    """Raises `KafkaError` if it does not exist or cannot be described."""
     topic = cluster.metadata([name], refresh=refresh).topics[name]
     if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         raise error_for(topic.error, f"topic {name!r}: {topic.error.name}")
@@ -161,7 +158,7 @@ def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicM
 
 
 def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
-    """All partitions of a topic, or the ``wanted`` ones, which must exist."""
+    """All, or the ``wanted`` ones, which must exist."""
     have = sorted(found_topic(cluster, name).partitions)
     missing = sorted(set(wanted or ()) - set(have))
     if missing:
@@ -172,7 +169,7 @@ def chosen_partitions(cluster: Cluster, name: str, wanted: Sequence[int] | None)
 
 
 def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
-    """Parse the values of a repeated option ``name=value``; ``option`` is its name for errors."""
+    """``option`` is its name for errors."""
     found = []
     for text in texts or ():
         name, equals, value = text.partition("=")
@@ -183,12 +180,11 @@ def pairs(texts: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
 
 
 def properties(texts: Iterable[str] | None, option: str) -> dict[str, str]:
-    """`pairs` as a dictionary; the last value of a name wins."""
     return {name: value.strip() for name, value in pairs(texts, option)}
 
 
 def separator_bytes(text: str) -> bytes:
-    """The key separator, with backslash-t for a tab; neither empty nor with a line break."""
+    """A backslash-t is a tab."""
     data = text.replace("\\t", "\t").encode()
     if not data or b"\n" in data:
         raise typer.BadParameter(f"{text!r} cannot be a key separator", param_hint="--key-separator")
@@ -201,7 +197,6 @@ def speaks_07(options: Mapping[str, str]) -> bool:
 
 
 FORMS = "earliest, latest, an offset, -N (N before the end), timestamp:MS or an ISO 8601 time since 1970"
-"""Forms accepted by `parse_position`, for help texts and errors."""
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 _TIMESTAMP = "timestamp:"
@@ -210,8 +205,6 @@ _MAX_INT64 = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The same offset in every partition."""
-
     offset: int
 
 

@@ -66,18 +66,15 @@ Skipped = Callable[[TopicPartition, int, int], object]
 """Called with a partition and the range ``[start, end)`` of skipped corrupt offsets."""
 
 _FETCHED_BYTES = 128 << 20
-_ANSWERS = 3
-"""A fetcher keeps its last two responses while it fetches the next."""
+_ANSWERS = 3  # a fetcher keeps its last two responses while it fetches the next
 
 _LEAST_FETCH_BYTES = 64 << 10
 
 _POLL_SECONDS = 0.2
-_NEW_PARTITIONS_SECONDS = 10.0
-"""How often ``--follow`` looks for records, and for partitions."""
+_NEW_PARTITIONS_SECONDS = 10.0  # how often ``--follow`` looks for records, and for partitions
 
 _GROUP_POLL_SECONDS = 0.5
-_PATIENCE_SECONDS = 10.0
-"""How long a member without partitions waits for some."""
+_PATIENCE_SECONDS = 10.0  # how long a member without partitions waits for some
 
 
 consuming = ClusterCommands()
@@ -213,7 +210,6 @@ def consume(
 def _check_for_group(
     from_: str, to: str | None, partition: list[int] | None, on_corrupt_batch: OnCorrupt
 ) -> None:
-    """Raise `InvalidConfig` for options that do not apply to group members."""
     if from_.strip().lower() not in ("earliest", "latest"):
         raise InvalidConfig(
             f"--from {from_}: with --group it is earliest or latest, where nothing is committed; "
@@ -246,7 +242,6 @@ def _copy(
     follow: bool,
     quiet: bool,
 ) -> None:
-    """Write the ranges and, with ``follow``, later records until interrupted."""
     try:
         if not output.full:
             reader.read(ranges, output, quiet=quiet or follow)
@@ -269,8 +264,6 @@ class _Skipped:
 
 
 class _Reader:
-    """*Not thread-safe.* The partitions that a command reads."""
-
     def __init__(
         self,
         cluster: Cluster,
@@ -284,7 +277,7 @@ class _Reader:
         self.partitions = chosen_partitions(cluster, topic, wanted)
 
     def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
-        """The ranges to read, at most up to the current end. Raises `OffsetOutOfRange`."""
+        """At most up to the current end. Raises `OffsetOutOfRange`."""
         begins, stops, firsts, lasts = (self._at(p) for p in (start, end, EARLIEST, LATEST))
         for tp in self.partitions:
             if not isinstance(start, Offset):
@@ -310,7 +303,7 @@ class _Reader:
                     show(done)
 
     def follow(self, reached: dict[TopicPartition, int], output: RecordOutput) -> None:
-        """Write later records until the output is full. Raises `OffsetOutOfRange` if a log was truncated."""
+        """Raises `OffsetOutOfRange` if a log was truncated."""
         look = time.monotonic() + _NEW_PARTITIONS_SECONDS
         while not output.full:
             output.flush()
@@ -407,8 +400,6 @@ def read_ranges(
 
 @dataclass(slots=True)
 class _Partition:
-    """*Not thread-safe.* A partition being read, and the position reached."""
-
     cluster: Cluster
     tp: TopicPartition
     start: int

@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_SECONDS = 0.5
-_NUMBERS_WIDTH = 52
-"""Width of the columns after a table's first."""
+_NUMBERS_WIDTH = 52  # width of the columns after a table's first
 
 _CLEAR = "\x1b[H\x1b[J"
 
@@ -216,8 +215,7 @@ def _lag(lag: int | None) -> str:
     return "-" if lag is None else f"{lag:,}"
 
 
-_ASK_SECONDS = 10.0
-"""Time limit for each part of a snapshot."""
+_ASK_SECONDS = 10.0  # time limit for each part of a snapshot
 
 Ends = Mapping[TopicPartition, int]
 Known = Mapping[TopicPartition, PartitionStatus]
@@ -235,7 +233,7 @@ class ClusterSnapshots:
         self._problems: list[str] = []
 
     def take(self) -> Snapshot:
-        """The current state. Raises `KafkaError` if no broker responds."""
+        """Raises `KafkaError` if no broker responds."""
         self._problems = []
         cluster = self._cluster
         metadata = cluster.metadata(None, refresh=True, deadline=self._deadline())
@@ -317,7 +315,6 @@ class ClusterSnapshots:
 
 
 def _brokers(metadata: ClusterMetadata) -> Iterable[BrokerStatus]:
-    """Live brokers, and those that own partitions without being live."""
     led: Counter[int] = Counter()
     away: Counter[int] = Counter()
     for topic in metadata.topics.values():
@@ -352,10 +349,7 @@ def _topics(
 
 
 class LedgerLoads:
-    """*Thread-safe: immutable.* The loads with a ledger at a place."""
-
     def __init__(self, place: str) -> None:
-        """Raises `KafkaError` if ``place`` cannot be read."""
         from pyspark_kafkalog.ledger.stores.local_store import LocalStore
         from pyspark_kafkalog.ledger.stores.locations import open_store
 
@@ -366,7 +360,6 @@ class LedgerLoads:
         self._place = place
 
     def take(self, metadata: ClusterMetadata, known: Known, problems: list[str]) -> Iterable[LoadStatus]:
-        """The loads; failures are added to ``problems``."""
         from pyspark_kafkalog.ledger.ledger import Ledger
 
         try:

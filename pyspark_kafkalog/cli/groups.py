@@ -253,7 +253,6 @@ def reset(
 def _check_chosen(
     topic: str | None, all_topics: bool, partition: list[int] | None, from_file: Path | None
 ) -> None:
-    """Raise `InvalidConfig` unless the options select partitions in one way."""
     if (from_file is None) != (bool(topic) != all_topics) or (
         from_file is not None and (topic or all_topics)
     ):
@@ -328,7 +327,7 @@ def delete_offsets(
 
 
 def _check_empty(cluster: Cluster, group: str) -> None:
-    """Raise `KafkaError` if the group has members, which would overwrite the offsets."""
+    """Members would overwrite the offsets."""
     try:
         found = describe_group(cluster, group)
     except UnsupportedVersion:  # brokers before 0.9 have no members

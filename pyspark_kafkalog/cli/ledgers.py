@@ -41,7 +41,7 @@ ledgers = ClusterCommands()
 
 
 def words(text: str) -> None:
-    """Print a message that is not the command's result."""
+    """For messages that are not the command's result."""
     typer.echo(text, err=True)
 
 
@@ -96,7 +96,6 @@ def _output_row(output: LoadOutput) -> dict[str, object]:
 
 
 def say_pending(plan: Plan) -> None:
-    """Tell the user about a plan without a commit."""
     count = counted(sum(p.end - p.start for p in plan.partitions), unit_of(plan.partitions[0].key))
     words(
         f"load {plan.number} was planned at {plan.created} and not committed: {count}. "
@@ -131,7 +130,7 @@ _RARE = ("skipped", "missing")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Column names without the rare ones that have no values here."""
+    """Without the rare columns that have no values here."""
     return [name for name in names if name not in _RARE or any(row[name] for row in rows)]
 
 
@@ -152,7 +151,7 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
 
 
 def _from_here(place: str) -> str:
-    """Shorten a path below the current directory, so that tables stay narrow."""
+    """So that tables stay narrow."""
     return place.removeprefix(f"{Path.cwd()}/")
 
 
@@ -296,7 +295,7 @@ def _age_ms(text: str) -> int:
 
 
 def open_ledger(name: str, offsets: str) -> Ledger:
-    """The ledger of an existing load. Raises `InvalidConfig` with the known names."""
+    """Raises `InvalidConfig` with the known names."""
     from pyspark_kafkalog.errors import InvalidConfig
     from pyspark_kafkalog.ledger.ledger import Ledger
 
@@ -503,7 +502,6 @@ def compact(
 
 
 def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:
-    """Path, number of files and bytes that would be merged."""
     from pyspark_kafkalog.ledger.live_outputs import live_outputs
     from pyspark_kafkalog.loads.compaction import small_outputs
     from pyspark_kafkalog.loads.output_files import read_claim

@@ -43,8 +43,7 @@ Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledger
 
 
 _LOOK_EVERY_SECONDS = 0.2
-_ASK_EVERY_SECONDS = 2.0
-"""How often a remote store is listed for receipts: one request each."""
+_ASK_EVERY_SECONDS = 2.0  # how often a remote store is listed for receipts: one request each
 
 
 loading = ClusterCommands()
@@ -108,7 +107,6 @@ def load(
 def source_options(
     server: str, topics: Sequence[str], pattern: str | None, given: Sequence[str]
 ) -> dict[str, str]:
-    """Options of the source for topics or a pattern, with those ``given`` as name=value."""
     if bool(topics) == (pattern is not None):
         raise typer.BadParameter("give --topic, once or more, or --subscribe-pattern", param_hint="--topic")
     what = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": str(pattern)}
@@ -124,7 +122,6 @@ def source_options(
 
 
 def show_plan(plan: Plan | None, name: str) -> None:
-    """Print the ranges of a plan; None if nothing is new."""
     if plan is None:
         typer.echo(f"{name}: nothing new")
         return
@@ -150,7 +147,7 @@ def unit_of(partition: TopicPartition) -> str:
 
 
 def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]) -> Plan | None:
-    """The plan that a load would make now, without writing it; None if nothing is new. Needs no Spark."""
+    """The plan that a load would make now, without writing it; None if nothing is new."""
     from pyspark_kafkalog.datasource.batch.load_planning import propose as propose_plan
     from pyspark_kafkalog.ledger.ledger import Ledger
 
@@ -166,7 +163,6 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
 
 
 def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:
-    """The target of ``--to``: files, or with a table a database. Raises `InvalidConfig`."""
     if table is None:
         from pyspark_kafkalog.loads.file_table import FileTable
 

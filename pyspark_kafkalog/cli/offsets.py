@@ -132,7 +132,6 @@ def _time(text: str) -> int:
 def _at(
     cluster: Cluster, partitions: list[TopicPartition], timestamp: int, isolation: IsolationLevel
 ) -> list[dict[str, Any]]:
-    """The result of ListOffsets; None if no record is that late."""
     found = list_offsets(cluster, dict.fromkeys(partitions, timestamp), isolation=isolation)
     return [
         {
@@ -223,7 +222,6 @@ def _todays_rows(
     group: str | None,
     positions: Mapping[TopicPartition, Position],
 ) -> Rows:
-    """A row per partition, with the positions of group and load."""
     with connected(server) as cluster:
         stored = stored_offsets(cluster, group) if group is not None else {}
         if group is not None and not stored:
@@ -248,7 +246,6 @@ def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
 
 
 def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brokers: bool) -> None:
-    """Refuse a load of one Kafka generation for partitions of the other."""
     if all((partition.broker != NO_BROKER) == of_brokers for partition in positions):
         return
     raise InvalidConfig(
@@ -306,7 +303,6 @@ def _rows_07(
 
 
 def _check_group(options: BatchOptions, group: str) -> None:
-    """Raise unless ZooKeeper knows the group, which has no offsets in these topics."""
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
     if options.v07 is not None and not ZooKeeperGroup(options.v07, group, PROTOCOL_07).is_known():
@@ -378,7 +374,7 @@ def end_rows(
 def show_positions(
     rows: Rows, more: Sequence[str] = (), *, of_group: bool = True, as_json: bool = False
 ) -> None:
-    """Print the table of `offsets --group`, `lag` and `groups describe`, with the sums of the lags."""
+    """The table of `offsets --group`, `lag` and `groups describe`."""
     columns = ["topic", "partition", "earliest", "latest", *(("committed", "lag") if of_group else ()), *more]
     lags = [column for column in ("lag", "load_lag") if column in columns]
     total = {"topic": "total", **{lag: sum(row[lag] or 0 for row in rows) for lag in lags}}
@@ -395,12 +391,11 @@ def behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, in
 def stored_offsets(
     cluster: Cluster, group: str, partitions: Collection[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """Committed offsets of a group, all or those of ``partitions``."""
     return {tp: found.offset for tp, found in committed_offsets(cluster, group, partitions).items()}
 
 
 def check_group(cluster: Cluster, group: str) -> None:
-    """Raise `KafkaError` unless the group exists; for groups without committed offsets."""
+    """For groups without committed offsets."""
     try:
         if group in {found.group for found in list_groups(cluster)}:
             return

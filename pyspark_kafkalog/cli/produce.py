@@ -245,7 +245,7 @@ def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | Non
 
 
 def _check_readable(files: Sequence[Path]) -> None:
-    """Raise for an unreadable file before anything is sent."""
+    """Before anything is sent."""
     for path in files:
         if path != _STDIN and not os.access(path, os.R_OK):
             why = "no permission" if path.exists() else "no such file"

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord
 
 _WRITTEN = frozenset({"partition", "timestamp", "key", "value", "headers"})
-_IGNORED = frozenset({"topic", "offset"})
-"""Fields written by consume that produce ignores."""
+_IGNORED = frozenset({"topic", "offset"})  # fields written by consume that produce ignores
 
 _BASE64 = "base64"
 
@@ -81,7 +80,6 @@ class RecordOutput:
 
 
 def writer(form: Format, key_separator: str | None) -> RecordText:
-    """Writer of this form; ``key_separator`` is for values."""
     if form is Format.JSON:
         return lambda tp, record: to_json(tp, record).encode() + b"\n"
     if form is Format.RAW:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 _POLL_SECONDS = 0.2
-_RATE_SECONDS = 5.0
-"""Window for messages per second."""
+_RATE_SECONDS = 5.0  # window for messages per second
 
 
 mirroring = ClusterCommands()
@@ -81,8 +80,6 @@ def _asked(number: int, stops: queue.SimpleQueue[int]) -> None:
 
 
 class _Rate:
-    """*Not thread-safe.* Recent messages per second."""
-
     def __init__(self) -> None:
         self._seen: list[tuple[float, int]] = []
 

@@ -36,8 +36,7 @@ topics = ClusterCommands(
 )
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
-_REPLICAS_MAX = 2**15 - 1
-"""The replication factor is an int16 in the request."""
+_REPLICAS_MAX = 2**15 - 1  # the replication factor is an int16 in the request
 
 
 @topics.command(

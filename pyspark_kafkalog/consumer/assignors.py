@@ -51,7 +51,6 @@ def range_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 
 
 def roundrobin_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """All partitions in turn to the members that subscribe to their topics."""
     ordered = sorted(members, key=lambda m: m.place)
     shares: Shares = {m.member_id: [] for m in ordered}
     turns = cycle(ordered)
@@ -111,10 +110,7 @@ def _partitions(counts: Counts) -> list[TopicPartition]:
 
 
 def _owners(members: Sequence[Subscriber], counts: Counts) -> dict[TopicPartition, str]:
-    """Owners of subscribed partitions, except where two members claim one.
-
-    Ignores members of an older generation: others may have owned their partitions since.
-    """
+    """Except where two claim one. Members of an older generation do not count: others may own theirs."""
     latest = max((m.generation for m in members), default=-1)
     claims: dict[TopicPartition, list[str]] = defaultdict(list)
     for member in members:

@@ -78,8 +78,7 @@ class ClassicMember(Member):
         """The last assignment and its generation; `sticky` keeps it although it was revoked."""
         self._join: JoinGroupResponse | None = None
         self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
-        self._again = False
-        """Whether to rejoin once the program has handled ``pending``."""
+        self._again = False  # whether to rejoin once the program has handled ``pending``
         self._led: dict[str, int] | None = None
         """As leader: partition counts of the group's topics at the assignment."""
         self._not_before = self._heartbeat_at = 0.0

@@ -51,14 +51,11 @@ T = TypeVar("T")
 
 _RESETS = {EARLIEST: EARLIEST_TIMESTAMP, LATEST: LATEST_TIMESTAMP}
 
-_STEP_SECONDS = 1.0
-"""Limit for a look-up or commit within a poll(); the next one retries."""
+_STEP_SECONDS = 1.0  # limit for a look-up or commit within a poll(); the next one retries
 
-_UPKEEP_SECONDS = 0.1
-"""How often iteration over records polls for group changes and due commits."""
+_UPKEEP_SECONDS = 0.1  # how often iteration over records polls for group changes and due commits
 
-_COMMIT_SECONDS = 5.0
-"""Limit for the commit before a revocation, which delays the whole group."""
+_COMMIT_SECONDS = 5.0  # limit for the commit before a revocation, which delays the whole group
 
 _NEW_EPOCH_SECONDS = 0.05
 """Wait for the member's next epoch or generation after a commit with the previous one."""
@@ -528,7 +525,7 @@ class Consumer:
         return found
 
     def _notify(self) -> None:
-        """Called from the group thread."""
+        """On the group's thread."""
         self._news = True
         self._fetcher.wake()
 

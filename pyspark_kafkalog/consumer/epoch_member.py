@@ -39,8 +39,7 @@ _FENCED = frozenset(
 )
 """The broker does not know the member at this epoch: it has lost its partitions, and may rejoin."""
 
-_LOOK_AGAIN_SECONDS = 1.0
-"""Interval of look-ups for topics with unknown ids."""
+_LOOK_AGAIN_SECONDS = 1.0  # interval of look-ups for topics with unknown ids
 
 Ids = frozenset[tuple[uuid.UUID, int]]
 """Partitions by topic id."""
@@ -52,8 +51,7 @@ class EpochMember(Member):
         self._member_id = encode_id(uuid.uuid4())
         self._epoch = JOIN_EPOCH
         self._active = self._expired = False
-        self._target: Ids | None = None
-        """The last assignment; None once the program has all of it."""
+        self._target: Ids | None = None  # the last assignment; None once the program has all of it
         self._names: dict[uuid.UUID, str] = {}
         self._told_topics: frozenset[str] | None = None
         self._told_owned: frozenset[TopicPartition] | None = None

@@ -32,19 +32,16 @@ logger = logging.getLogger(__name__)
 TopicLookUp = Callable[[Cluster, Deadline], frozenset[str]]
 """Returns the subscribed topics: the names, or those that match the pattern now."""
 
-_LOOK_UP_SECONDS = 5.0
-"""Limit for one look-up of the coordinator or of topics; the thread retries."""
+_LOOK_UP_SECONDS = 5.0  # limit for one look-up of the coordinator or of topics; the thread retries
 
 _LATE_JOIN_SECONDS = 5.0
 """Grace for the answer to a JoinGroup after the rebalance timeout; as in Java's consumer."""
 
-_MISSING_TOPIC_SECONDS = 1.0
-"""Look-up interval while a subscribed topic does not exist."""
+_MISSING_TOPIC_SECONDS = 1.0  # look-up interval while a subscribed topic does not exist
 
 _IDLE_SECONDS = 5.0
 
-_MEMBERS_VERSION = 3
-"""First version of LeaveGroup with a list of members."""
+_MEMBERS_VERSION = 3  # first version of LeaveGroup with a list of members
 
 
 @dataclass(slots=True)
@@ -123,7 +120,7 @@ class GroupThread:
         self._poller.wake()
 
     def stop(self, deadline: Deadline, *, leave: bool = True) -> None:
-        """Leaves the group and ends the thread, if possible within the deadline."""
+        """Waits for the thread until the deadline."""
         with self._lock:
             self._stopping, self._leaving = True, leave
         self._poller.wake()

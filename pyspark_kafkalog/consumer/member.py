@@ -66,8 +66,7 @@ class Member(ABC):
 
     @property
     @abstractmethod
-    def joined(self) -> bool:
-        """Whether it is a member or about to be."""
+    def joined(self) -> bool: ...
 
     @property
     @abstractmethod
@@ -75,8 +74,7 @@ class Member(ABC):
         """Topics whose new partitions must be passed to `learn`."""
 
     @abstractmethod
-    def subscribe(self, topics: frozenset[str], now: float) -> None:
-        """Joins, or replaces the topics."""
+    def subscribe(self, topics: frozenset[str], now: float) -> None: ...
 
     @abstractmethod
     def request(self, now: float) -> Any | None:
@@ -91,7 +89,7 @@ class Member(ABC):
 
     @abstractmethod
     def failed(self, now: float) -> None:
-        """No answer; it is unknown whether the request arrived."""
+        """It is unknown whether the request arrived."""
 
     @abstractmethod
     def learn(self, topics: Mapping[str, TopicMetadata], now: float) -> None: ...
@@ -122,7 +120,7 @@ class Member(ABC):
 
     @abstractmethod
     def leave(self) -> Any | None:
-        """The request to leave for good; None if none is needed."""
+        """For good."""
 
     def _lose_all(self, *, expired: bool) -> None:
         """Queues the loss of all partitions in place of pending changes."""

@@ -48,11 +48,9 @@ logger = logging.getLogger(__name__)
 
 _CONSUMER = -1
 _NO_END = (1 << 63) - 1
-_ONE_BATCH = 1
-"""Fetch size that returns one batch, because a broker does not cut the first."""
+_ONE_BATCH = 1  # fetch size that returns one batch, because a broker does not cut the first
 
-_ANSWERS = 2
-"""Answers per partition: one being taken, one in flight or waiting."""
+_ANSWERS = 2  # answers per partition: one being taken, one in flight or waiting
 
 _CONNECT_SECONDS, _FIRST_LOOK_UP_SECONDS, _LOOK_UP_SECONDS = 2.0, 0.25, 2.0
 """Limits for connecting, and for a leader look-up at first and after failures; they keep poll() short."""
@@ -69,7 +67,6 @@ _LOST_LEADER = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Errors after which the leader must be looked up again."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -108,10 +105,7 @@ class _Fetched:
         return self._walk.next_offset
 
     def take(self, most: int) -> tuple[list[ConsumerRecord], int]:
-        """Up to ``most`` records and the offset after them; an empty list at the end.
-
-        Raises `CorruptMessage`, `MessageTooLarge`, `UnsupportedCompression`.
-        """
+        """Up to ``most`` records and the offset after them; an empty list at the end. Raises on bad data."""
         while self._taken == len(self._records):
             self._records, self._taken = [], 0
             block = next(self._blocks, None)
@@ -210,7 +204,6 @@ class RecordFetcher:
     """*Not thread-safe: the program's thread*, except `wake`. ``readings`` are the assigned partitions."""
 
     def __init__(self, cluster: Cluster, config: GroupConsumerConfig, clock: Clock) -> None:
-        """``cluster`` looks up leaders; fetches use connections of their own."""
         self.readings: dict[TopicPartition, Reading] = {}
         self.out_of_range: Callable[[Reading, KafkaError], None] = lambda _, error: _raise(error)
         self._cluster, self._config, self._clock = cluster, config, clock
@@ -222,7 +215,6 @@ class RecordFetcher:
         self.wake = self._poller.wake
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replaces the partitions; those that stay keep their state."""
         size = min(self._config.max_partition_fetch_bytes, self._config.fetch_max_bytes)
         self.readings = {
             tp: self.readings.get(tp) or Reading(tp, size, size) for tp in sorted(set(partitions))
@@ -230,10 +222,7 @@ class RecordFetcher:
         self._turns = deque(self.readings.values())
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """Up to ``most`` fetched records, from the partitions in turn.
-
-        Raises on bad data of a partition, each time until `Reading.seek`.
-        """
+        """Up to ``most`` records, from the partitions in turn. Raises on bad data, until `Reading.seek`."""
         found: list[ConsumerRecord] = []
         for _ in range(len(self._turns)):
             reading = self._turns[0]

@@ -9,7 +9,6 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 CLUSTER_NAME = "kafka-cluster"
-"""The only resource of type CLUSTER."""
 WILDCARD = "*"
 """As a literal name every resource of the type; as a host every host."""
 EVERYBODY = "User:*"
@@ -75,8 +74,6 @@ def parse_word(kind: type[_N], text: str) -> _N:
 
 
 class Acl(NamedTuple):
-    """Allows or denies a principal at a host an operation on the resources of a pattern."""
-
     resource_type: ResourceType
     name: str
     pattern_type: PatternType

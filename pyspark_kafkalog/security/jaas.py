@@ -6,15 +6,25 @@ hold no values, which may be secrets. Source: Kafka's `JaasConfig`, Java's `Stre
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
-_DIGITS, _OCTAL = "0123456789", "01234567"
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_WORD_INSIDE = _DIGITS + ".-"
-_LINE_ENDS = "\r\n"
+_ESCAPE = re.compile(r"\\(?:([0-3][0-7]{0,2}|[4-7][0-7]?)|(.))", re.DOTALL)
+_TOKEN = re.compile(
+    r"(?P<word>[A-Za-z_$\xa0-\U0010ffff][A-Za-z0-9_$.\-\xa0-\U0010ffff]*)"
+    r"|(?P<number>-?(?:[0-9]+\.?[0-9]*|\.[0-9]*))"
+    # A string ends at its quote or at a line end that is not escaped.
+    r"|\"(?P<double>(?:\\.|[^\"\\\r\n])*\\?)\"?"
+    r"|'(?P<single>(?:\\.|[^'\\\r\n])*\\?)'?"
+    # A single slash begins a comment, to which the next character always belongs, even a line end.
+    r"|(?P<skipped>[\x00-\x20]+|/\*.*?(?:\*/|\Z)|/(?:.[^\r\n]*)?)"
+    r"|(?P<sign>.)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,6 @@ class JaasEntry:
         return self.module.rpartition(".")[2] == name
 
     def is_true(self, option: str) -> bool:
-        """Whether the option is "true" in any case, as in Java."""
         return self.options.get(option, "").strip().lower() == "true"
 
 
@@ -97,78 +106,16 @@ _KNOWN_KEYS = frozenset(
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    position, end = 0, len(text)
-    while position < end:
-        char = text[position]
-        if char <= " ":
-            position += 1
-        elif char in _WORD_INSIDE:
-            stop = _number_end(text, position)
-            yield _Token(None, "0" if stop > position else char)
-            position = max(stop, position + 1)
-        elif _starts_word(char):
-            stop = position + 1
-            while stop < end and (_starts_word(text[stop]) or text[stop] in _WORD_INSIDE):
-                stop += 1
-            yield _Token(text[position:stop])
-            position = stop
-        elif char in "\"'":
-            string, position = _string(text, position)
-            yield _Token(string)
-        elif char == "/":
-            position = _comment_end(text, position)
-        else:
-            yield _Token(None, char)
-            position += 1
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or ""
+        if kind == "word":
+            yield _Token(match[0])
+        elif kind in ("double", "single"):
+            yield _Token(_ESCAPE.sub(_unescaped, match[kind]))
+        elif kind != "skipped":
+            yield _Token(None, "0" if kind == "number" else match[0])
 
 
-def _starts_word(char: str) -> bool:
-    return "a" <= char <= "z" or "A" <= char <= "Z" or char in "_$" or char >= "\xa0"
-
-
-def _number_end(text: str, start: int) -> int:
-    """End of the number at ``start``; ``start`` itself for a lone minus."""
-    position = start + (text[start] == "-")
-    dotted = False
-    while position < len(text) and (text[position] in _DIGITS or (text[position] == "." and not dotted)):
-        dotted = dotted or text[position] == "."
-        position += 1
-    return position if position > start + (text[start] == "-") else start
-
-
-def _comment_end(text: str, start: int) -> int:
-    """End of the comment: ``*/`` after ``/*``, else the end of the line, even after a single slash.
-    The character after a single slash always belongs to the comment, even a line end.
-    """
-    if text.startswith("/*", start):
-        stop = text.find("*/", start + 2)
-        return len(text) if stop < 0 else stop + 2
-    stops = [stop for sign in _LINE_ENDS if (stop := text.find(sign, start + 2)) >= 0]
-    return min(stops, default=len(text))
-
-
-def _string(text: str, start: int) -> tuple[str, int]:
-    """The string at ``start``, which ends at its quote or line end, and the position after it."""
-    quote, position, out = text[start], start + 1, []
-    while position < len(text) and text[position] != quote and text[position] not in _LINE_ENDS:
-        char = text[position]
-        position += 1
-        if char == "\\" and position < len(text):
-            char = text[position]
-            position += 1
-            if char in _OCTAL:
-                # Up to three digits, at most \377.
-                digits = char
-                while (
-                    position < len(text)
-                    and text[position] in _OCTAL
-                    and len(digits) < (3 if char <= "3" else 2)
-                ):
-                    digits += text[position]
-                    position += 1
-                char = chr(int(digits, 8))
-            else:
-                char = _ESCAPES.get(char, char)
-        out.append(char)
-    closed = position < len(text) and text[position] == quote
-    return "".join(out), position + closed
+def _unescaped(escape: re.Match[str]) -> str:
+    octal, char = escape.groups()
+    return _ESCAPES.get(char, char) if octal is None else chr(int(octal, 8))

@@ -25,7 +25,6 @@ _SHA1_BYTES = 20
 _JKS_SALT = b"Mighty Aphrodite"
 _JKS_KEY, _JKS_CERTIFICATE = 1, 2
 _JKS_KEY_CIPHER = bytes.fromhex("2b060104012a02110101")
-"""OID 1.3.6.1.4.1.42.2.17.1.1: Sun's protection of keys."""
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _OPENSSL_HEADERS = re.compile(r"\s*Proc-Type:\s*(\S+)\s+DEK-Info:\s*(\S+)")
@@ -44,8 +43,7 @@ class Keys:
     password: str | None = field(default=None, repr=False)
 
 
-class _Unreadable(Exception):
-    """Why a store cannot be read, as part of a sentence."""
+class _Unreadable(Exception): ...
 
 
 class _Password(NamedTuple):
@@ -123,7 +121,7 @@ def _block(label: str, data: bytes, headers: str = "") -> bytes:
 
 
 def _read_pem(text: str) -> Keys:
-    """Parse PEM blocks, whose lines may end with blanks, or with a backslash and an n."""
+    """Lines may end with blanks, or with a backslash and an n."""
     certificates, keys = [], []
     spoiled = text.count("-----BEGIN ")
     for label, content in _BLOCK.findall(text):
@@ -209,7 +207,7 @@ class _Bytes:
         return int.from_bytes(self.take(size), "big")
 
     def der(self, tag: int) -> _Bytes:
-        """Content of the next DER element, which must have this tag."""
+        """Content of the next element, which must have this tag."""
         if self.number(1) != tag:
             raise _Unreadable("the store is damaged: a private key in it is no key")
         length = self.number(1)

@@ -82,7 +82,6 @@ def _replaced(text: str, providers: Mapping[str, Provider], name: str) -> str:
 
 
 def _value(provider: Provider, path: str | None, key: str, place: str) -> str:
-    """``place`` is property and reference, for errors."""
     if provider.kind == ENV:
         return _variable(provider, path, key, place)
     if not path or not key:

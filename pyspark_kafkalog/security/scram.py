@@ -29,8 +29,7 @@ _CLIENT_FIRST = re.compile(
 _CLIENT_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[^,]+)*?),p=([A-Za-z0-9+/=]+)")
 
 
-class ScramError(ValueError):
-    """A message of the other side violates the mechanism, or its proof is wrong."""
+class ScramError(ValueError): ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
 
 
 def new_nonce() -> str:
-    """190 random bits, in characters allowed in a nonce."""
     return secrets.token_urlsafe(24)
 
 
@@ -103,7 +101,7 @@ class ScramClient:
         return f"n,,{self._bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The message with the client's proof. Raises `ScramError` if the server must not have it."""
+        """Raises `ScramError` if the server must not have the client's proof."""
         text = _decoded(server_first)
         if text.startswith("e="):
             raise ScramError(f"the server refuses: {text[2:].split(',')[0]}")
@@ -125,7 +123,6 @@ class ScramClient:
         return f"{without_proof},p={_base64(proof)}".encode()
 
     def verify(self, server_final: bytes) -> None:
-        """Raise `ScramError` unless the server has proved that it knows the password."""
         found = _parsed(_SERVER_FINAL, _decoded(server_final), "the server's last")
         if found[2] is not None:
             raise ScramError(f"the server refuses: {found[2]}")
@@ -142,7 +139,6 @@ class ScramServer:
     authorization_id = ""
     """The user to act for; empty for the client itself."""
     token = False
-    """Whether the client uses a delegation token."""
 
     def __init__(self, mechanism: str, *, nonce: str | None = None) -> None:
         self._mechanism = mechanism
@@ -164,7 +160,7 @@ class ScramServer:
         return self._first.encode()
 
     def final(self, client_final: bytes) -> bytes:
-        """The server's proof. Raises `ScramError` if the client's is wrong."""
+        """Raises `ScramError` if the client's proof is wrong."""
         found = _CLIENT_FINAL.fullmatch(_decoded(client_final))
         if found is None or self._credential is None:
             raise ScramError("the client's last message cannot be read")

@@ -23,19 +23,15 @@ from pyspark_kafkalog.security.references import found_file
 _log = logging.getLogger(__name__)
 
 Named = Callable[[str], str]
-"""A property's name as its user writes it."""
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
-_PARTIAL_CHAIN = 0x80000
-"""X509_V_FLAG_PARTIAL_CHAIN: trust a certificate without its root, as Java does."""
+_PARTIAL_CHAIN = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: trust a certificate without its root, as Java does
 
 _KEPT_CONTEXTS = 16
 
 
 class TlsProperties(Protocol):
-    """``ssl.*`` properties of clients and listeners."""
-
     @property
     def ssl_keystore_location(self) -> str | None: ...
     @property
@@ -61,8 +57,6 @@ class TlsProperties(Protocol):
 
 
 class ListenerProperties(TlsProperties, Protocol):
-    """``ssl.*`` properties of a listener."""
-
     @property
     def ssl_client_auth(self) -> str: ...
 
@@ -85,7 +79,6 @@ def client_context(config: TlsConfig, named: Named) -> ssl.SSLContext:
 
 
 def _fingerprint(config: TlsConfig, named: Named) -> tuple[object, ...]:
-    """Cache key: everything that the context depends on."""
     located = {
         "ssl.keystore.location": config.ssl_keystore_location,
         "ssl.certificate.location": config.ssl_certificate_location,
@@ -206,7 +199,7 @@ def _store(
 
 
 def _trust(context: ssl.SSLContext, config: TlsProperties, named: Named) -> bool:
-    """Load the trusted certificates; False if none are configured."""
+    """False if no certificates are configured."""
     names = "ssl.truststore.location", "ssl.truststore.certificates"
     store = _store(config.ssl_truststore_location, config.ssl_truststore_certificates, names, named)
     if store is None:
@@ -226,7 +219,6 @@ def _key_source(config: TlsProperties) -> str:
 
 
 def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
-    """Key and chain of ``ssl.keystore.*``, or None."""
     location, key, chain = (
         config.ssl_keystore_location,
         config.ssl_keystore_key,

@@ -11,8 +11,7 @@ MOST_ROWS = 100
 """Rows per table."""
 
 _MOST_PROBLEMS = 20
-_MOST_NAMED = 10
-"""Topics listed per group."""
+_MOST_NAMED = 10  # topics listed per group
 
 
 def status_data(
@@ -81,7 +80,6 @@ def partitions_data(now: Snapshot, rates: Rates, name: str) -> dict[str, Any] | 
 
 
 def problems_of(now: Snapshot) -> list[str]:
-    """The first problems, and how many more there are."""
     more = len(now.problems) - _MOST_PROBLEMS
     return [*now.problems[:_MOST_PROBLEMS], *([f"and {more:,} more"] if more > 0 else [])]
 
@@ -151,7 +149,6 @@ def _groups(now: Snapshot, history: History, text: str) -> dict[str, Any]:
 
 
 def _short(rate: float | None) -> float | None:
-    """Round to what a reader needs."""
     if rate is None:
         return None
     return round(rate) if rate >= 100 else round(rate, 1)

@@ -123,7 +123,6 @@ class Rates:
 
     @property
     def total(self) -> float | None:
-        """Of all topics; None if nothing is known."""
         return sum(self.topics.values()) if self.topics else None
 
 
@@ -160,11 +159,9 @@ MOMENTS = 360
 MOST_NAMES = 200
 """Topics and groups kept per moment: the fastest growing, and those with the largest lag."""
 
-_SHORT_VALUES = 60
-"""Values of a sparkline, or one more."""
+_SHORT_VALUES = 60  # values of a sparkline, or one more
 
-_LATELY = 12
-"""Moments averaged in `History.lately`."""
+_LATELY = 12  # moments averaged in `History.lately`
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +183,6 @@ class History:
         """New offsets per second of the busiest topics, over the last minute."""
 
     def add(self, snapshot: Snapshot, rates: Rates) -> None:
-        """Add a moment; ``rates`` are since the previous one."""
         lags = {group.name: group.lag for group in snapshot.groups if group.lag is not None}
         self._append(
             _Moment(
@@ -218,7 +214,6 @@ class History:
         return [moment.rate for moment in self._moments]
 
     def lags(self) -> list[int | None]:
-        """Total known lag of all groups at each moment."""
         return [moment.lag for moment in self._moments]
 
     def topic(self, name: str) -> list[float | None]:
@@ -226,7 +221,6 @@ class History:
         return self._short(lambda moment: moment.topics.get(name))
 
     def group(self, name: str) -> list[float | None]:
-        """Sparkline of a group's lags, as `topic`."""
         return self._short(lambda moment: moment.groups.get(name))
 
     def _short(self, value: Callable[[_Moment], float | None]) -> list[float | None]:

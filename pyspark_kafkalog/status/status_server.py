@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -37,8 +37,7 @@ INTERVAL_SECONDS = 5.0
 MOST_REQUESTS = 16
 """Requests handled at once; more get 503."""
 
-_REQUEST_SECONDS = 10.0
-"""Time limit of a whole request, including its response."""
+_REQUEST_SECONDS = 10.0  # time limit of a whole request, including its response
 
 _LOOK_SECONDS = 0.2
 _HEADERS = {
@@ -183,9 +182,6 @@ class StatusServer:
             self._history.add(snapshot, self._rates)
 
 
-_PARTITION = ("topic", "partition")
-
-
 class SnapshotCollector(Collector):
     """*Thread-safe.* Exports the newest snapshot; nothing before the first."""
 
@@ -196,42 +192,36 @@ class SnapshotCollector(Collector):
         snapshot = self._newest()
         if snapshot is None:
             return
-        start = GaugeMetricFamily("kafkalog_partition_start_offset", "First offset", labels=_PARTITION)
-        end = GaugeMetricFamily("kafkalog_partition_end_offset", "Offset after the last", labels=_PARTITION)
-        size = GaugeMetricFamily("kafkalog_partition_size_bytes", "Size of the log", labels=_PARTITION)
-        online = GaugeMetricFamily(
-            "kafkalog_partition_online", "Whether a broker serves it: 1 or 0", labels=_PARTITION
-        )
-        for topic in snapshot.topics:
-            for partition in topic.partitions:
-                labels = (topic.name, str(partition.number))
-                online.add_metric(labels, float(partition.leader >= 0))
-                for family, value in (
-                    (start, partition.start), (end, partition.end), (size, partition.size_bytes),
-                ):  # fmt: skip
-                    if value >= 0:
-                        family.add_metric(labels, value)
-        yield from (online, start, end, size)
-        members = GaugeMetricFamily(
-            "kafkalog_group_members", "Members of a consumer group", labels=("group",)
-        )
-        lag = GaugeMetricFamily(
-            "kafkalog_group_lag", "Offsets that a consumer group has still to read", labels=("group",)
-        )
-        for group in snapshot.groups:
-            members.add_metric((group.name,), group.member_count)
-            if group.lag is not None:
-                lag.add_metric((group.name,), group.lag)
-        yield from (members, lag)
-        number = GaugeMetricFamily("kafkalog_load_number", "Newest commit of a load", labels=("load",))
-        load_lag = GaugeMetricFamily(
-            "kafkalog_load_lag", "Offsets that a load has still to read", labels=("load",)
-        )
-        for load in snapshot.loads:
-            number.add_metric((load.name,), load.number)
-            if load.lag is not None:
-                load_lag.add_metric((load.name,), load.lag)
-        yield from (number, load_lag)
+        partitions = [((t.name, str(p.number)), p) for t in snapshot.topics for p in t.partitions]
+        for name, text, values in (
+            ("online", "Whether a broker serves it: 1 or 0", [(at, p.leader >= 0) for at, p in partitions]),
+            ("start_offset", "First offset", [(at, p.start) for at, p in partitions if p.start >= 0]),
+            ("end_offset", "Offset after the last", [(at, p.end) for at, p in partitions if p.end >= 0]),
+            (
+                "size_bytes",
+                "Size of the log",
+                [(at, p.size_bytes) for at, p in partitions if p.size_bytes >= 0],
+            ),
+        ):
+            yield _gauge(f"kafkalog_partition_{name}", text, ("topic", "partition"), values)
+        members = [((group.name,), group.member_count) for group in snapshot.groups]
+        yield _gauge("kafkalog_group_members", "Members of a consumer group", ("group",), members)
+        lags = [((group.name,), group.lag) for group in snapshot.groups if group.lag is not None]
+        text = "Offsets that a consumer group has still to read"
+        yield _gauge("kafkalog_group_lag", text, ("group",), lags)
+        numbers = [((load.name,), load.number) for load in snapshot.loads]
+        yield _gauge("kafkalog_load_number", "Newest commit of a load", ("load",), numbers)
+        lags = [((load.name,), load.lag) for load in snapshot.loads if load.lag is not None]
+        yield _gauge("kafkalog_load_lag", "Offsets that a load has still to read", ("load",), lags)
+
+
+def _gauge(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for at, value in values:
+        family.add_metric(at, value)
+    return family
 
 
 class _Server(ThreadingHTTPServer):
@@ -242,8 +232,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], status: StatusServer) -> None:
         self.status = status
         self._lock = threading.Lock()  # guards the next
-        self._due: dict[socket.socket, float] = {}
-        """Deadline of each request in progress."""
+        self._due: dict[socket.socket, float] = {}  # deadline of each request in progress
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self.is_loopback = _is_loopback(address[0])

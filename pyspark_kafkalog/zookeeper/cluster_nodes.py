@@ -53,8 +53,6 @@ class TopicNode:
 
 
 class DeletedTopic(NamedTuple):
-    """A deleted topic, and the brokers that have yet to remove their data."""
-
     topic_id: UUID
     name: str
     brokers: frozenset[int]
@@ -131,7 +129,7 @@ def write_topic(topic: TopicNode) -> bytes:
 
 
 def read_topic(name: str, data: bytes) -> TopicNode | None:
-    """The topic; None if the node holds no topic (any more). Raises `MalformedNode` for a foreign value."""
+    """None if the node holds no topic (any more)."""
     what = f"topic {name!r}"
     if not data:
         return None  # a parent of the partitions that some broker registered
@@ -210,7 +208,6 @@ def write_id_block(broker: int, first: int, count: int) -> bytes:
 
 
 def read_id_block(data: bytes) -> int:
-    """The first producer id after the last block."""
     what = "a block of producer ids"
     end = str(json_object(data, what).get("block_end"))
     if not NUMBER.fullmatch(end):

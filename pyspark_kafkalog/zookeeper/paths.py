@@ -52,8 +52,6 @@ _ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(.*):([0-9]{1,5})")
 
 
 class MalformedNode(KafkaError):
-    """A znode has a value that Kafka does not write."""
-
     def __init__(self, what: str, data: bytes | str) -> None:
         super().__init__(f"{what} cannot be {data[:_SHOWN_CHARS]!r}")
 
@@ -214,7 +212,7 @@ class RegistryLayout(ABC):
     """Whether each broker numbers its own partitions from 0."""
 
     def __init__(self, prefix: str) -> None:
-        """``prefix`` is a path such as ``/kafka``, or ``/``. Raises `InvalidConfig`."""
+        """Raises `InvalidConfig`."""
         self.prefix = checked_path(prefix)
         self.brokers = f"{self.prefix}/brokers/ids"
         self.topics = f"{self.prefix}/brokers/topics"
@@ -259,8 +257,7 @@ class RegistryLayout(ABC):
         """Znodes that register partitions on a broker; ``numbers`` selects some where brokers share them."""
 
     @abstractmethod
-    def topic_child(self, topic: str, child: str) -> str:
-        """The znode to read for a child of `topic`."""
+    def topic_child(self, topic: str, child: str) -> str: ...
 
     @abstractmethod
     def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]: ...
@@ -288,8 +285,6 @@ class RegistryLayout(ABC):
 
 
 class V07Layout(RegistryLayout):
-    """Plain text; partitions are named ``<broker>-<n>``."""
-
     brokers_own_partitions = True
 
     def __init__(self, prefix: str = V07_PREFIX) -> None:
@@ -357,8 +352,6 @@ class V07Layout(RegistryLayout):
 
 
 class JsonLayout(RegistryLayout):
-    """JSON; partitions are named by number."""
-
     brokers_own_partitions = False
 
     def __init__(self, prefix: str = JSON_PREFIX) -> None:

@@ -23,8 +23,7 @@ from pyspark_kafkalog.zookeeper.security_nodes import SecurityNodes
 
 _log = logging.getLogger(__name__)
 
-_OTHER_NAME = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_OTHER_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH
 
 _JAAS = "zookeeper.sasl.jaas.config"
 

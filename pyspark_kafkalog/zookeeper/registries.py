@@ -33,8 +33,6 @@ T = TypeVar("T")
 
 
 class BrokerIdInUse(KafkaError):
-    """Another broker is registered under this id."""
-
     def __init__(self, ours: BrokerNode, other: BrokerNode | None, path: str) -> None:
         holder = f"by {other.host}:{other.port}" if other is not None else "by a znode that is not a broker's"
         super().__init__(
@@ -103,7 +101,6 @@ def _value(session: ZooKeeperSession, path: str, read: Callable[[bytes], T], wha
 
 
 def topics(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
-    """Every topic that a broker has or had, sorted."""
     return session.children(layout.topics)
 
 
@@ -167,8 +164,7 @@ def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: s
     return theirs
 
 
-class ConsumerIdInUse(KafkaError):
-    """The group already has a consumer with this id."""
+class ConsumerIdInUse(KafkaError): ...
 
 
 def groups(session: ZooKeeperSession, layout: RegistryLayout) -> list[str]:
@@ -230,7 +226,6 @@ def claim(
 def release(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, thread: str
 ) -> bool:
-    """Release a partition; False if the thread does not own it."""
     path = layout.owner(group, topic, partition)
     node = session.read(path)
     if node is None or node.data != thread.encode():
@@ -252,7 +247,6 @@ def owners(session: ZooKeeperSession, layout: RegistryLayout, group: str, topic:
 
 
 def owned_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
-    """Topics in which the group owns or owned partitions."""
     return session.children(layout.owned_topics(group))
 
 
@@ -266,7 +260,6 @@ def read_group_offset(
 def write_group_offset(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str, offset: int
 ) -> None:
-    """Store the group's next offset, whoever owns the partition."""
     session.write(layout.offset(group, topic, partition), b"%d" % offset)
 
 
@@ -286,7 +279,6 @@ class ZooKeeperGroup:
     """*Not thread-safe.* One group; each call opens its own session, as a load makes only one or two."""
 
     def __init__(self, config: ZooKeeperConfig, group: str, protocol: str) -> None:
-        """``config.zookeeper_connect`` must be set; ``protocol`` selects the layout."""
         self._config, self._group = config, group
         self._layout = layout_of(config, protocol)
 

@@ -76,7 +76,6 @@ class SecurityNodes:
         return unquote(child)
 
     def acl_parents(self) -> dict[str, tuple[ResourceType, PatternType]]:
-        """Znodes whose children are resources."""
         return {
             f"{path}/{kind.word}": (kind, pattern)
             for pattern, path in self._acls.items()
@@ -97,7 +96,7 @@ class SecurityNodes:
 
 
 def read_user(data: bytes) -> dict[str, Any]:
-    """A user's properties, including credentials by mechanism. Holds secrets."""
+    """Holds secrets."""
     try:
         config = json_object(data, "a user").get("config")
     except MalformedNode:
@@ -112,7 +111,7 @@ def write_user(config: Mapping[str, Any]) -> bytes:
 
 
 def read_user_change(data: bytes) -> str | None:
-    """The user whose properties changed; None if the change is about another kind of entity."""
+    """None if the change is about another kind of entity."""
     fields = json_object(data, "a change")
     if fields.get("version") == 1:
         return unquote(str(fields.get("entity_name"))) if fields.get("entity_type") == "users" else None
@@ -125,7 +124,6 @@ def write_user_change(name: str) -> bytes:
 
 
 def read_acls(resource: Resource, data: bytes) -> frozenset[Acl]:
-    """The ACLs of a resource. Raises `MalformedNode` if any is invalid."""
     what = f"the ACLs of {resource}"
     entries = json_object(data, what).get("acls")
     try:

@@ -78,7 +78,6 @@ class ZooKeeperServer:
 
     @property
     def pid(self) -> int:
-        """Process id, -1 if not running."""
         return self._process.pid if self._process is not None else -1
 
     @property
@@ -86,7 +85,7 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> ZooKeeperServer:
-        """Start the server and wait until it serves. Raises `ZooKeeperNotStarted` with the reason."""
+        """Returns when it serves. Raises `ZooKeeperNotStarted`."""
         if self.running:
             raise ZooKeeperNotStarted("this ZooKeeper server is already running")
         command = [_java(), *_JVM, f"-Dlog4j2.configurationFile={_LOGGING}"]

@@ -46,8 +46,7 @@ _RECONNECT = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 _RETRY_SECONDS = 0.05
 _STOP_SECONDS = 10.0
 _LOGIN_AGAIN_SECONDS = 1.0
-_LEAST_ANSWER_SECONDS = 2.0
-"""Give a busy server at least this long before another attempt."""
+_LEAST_ANSWER_SECONDS = 2.0  # give a busy server at least this long before another attempt
 
 _READ_AT_ONCE = 200
 _CONFLICTS = (
@@ -62,8 +61,7 @@ _CONFLICTS = (
 _log = logging.getLogger(__name__)
 
 
-class ZooKeeperError(KafkaError):
-    """ZooKeeper refused an operation for a reason that has no class here."""
+class ZooKeeperError(KafkaError): ...
 
 
 class NodeExists(KafkaError):
@@ -104,16 +102,12 @@ class Creation(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Set the value of a node that still has this version."""
-
     path: str
     data: bytes
     version: int
 
 
 class NodeRemoval(NamedTuple):
-    """Delete a node that still has this version."""
-
     path: str
     version: int
 
@@ -166,7 +160,7 @@ class ZooKeeperSession:
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
         protection: Protection = UNPROTECTED,
     ) -> None:
-        """Does not connect yet. Raises `InvalidConfig` for an invalid ``connect``."""
+        """Raises `InvalidConfig` for an invalid ``connect``."""
         try:
             self.hosts, self.chroot = parse_connect(connect)
         except ValueError as e:
@@ -408,7 +402,6 @@ class ZooKeeperSession:
         return None if self._access is None else _ACLS[self._access(path)]
 
     def _make_parents(self, path: str) -> None:
-        """Create the parents, including the chroot's, each with its own ACL."""
         names = (self.chroot + path).split("/")[1:-1]
         for count in range(1, len(names) + 1):
             parent = "/" + "/".join(names[:count])

@@ -69,7 +69,7 @@ class BrokerFetcher:
         self._wake.set()
 
     def stop(self, wait_seconds: float = _STOP_SECONDS) -> None:
-        """Stops fetching; waits a little for the thread, as a running request may take longer."""
+        """Waits a little for the thread, as a running request may take longer."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

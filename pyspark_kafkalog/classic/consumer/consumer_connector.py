@@ -28,16 +28,14 @@ from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch, session_of
 
 _log = logging.getLogger(__name__)
 
-_PATIENCE_SECONDS = 0.5
-"""Time for a reader to finish its message before the partition is released."""
+_PATIENCE_SECONDS = 0.5  # time for a reader to finish its message before the partition is released
 
 _LEASE_SHARE = 0.8
 """Part of the session timeout for which ZooKeeper's answer is valid; the rest allows for clock drift and for
 delivering a message.
 """
 
-_LEASE_ROUNDS = 5
-"""ZooKeeper requests per session timeout."""
+_LEASE_ROUNDS = 5  # ZooKeeper requests per session timeout
 
 _STOP_SECONDS = 10.0
 
@@ -70,7 +68,6 @@ class OwnedPartitions:
             return [partition for _, (partition, _) in sorted(self._partitions.items())]
 
     def lag(self) -> dict[PartitionKey, int]:
-        """See `ConsumerConnector.lag`; omits partitions without a fetcher."""
         with self._lock:
             held = list(self._partitions.values())
         return {
@@ -236,8 +233,7 @@ class ConsumerConnector:
         self._member: GroupMember | None = None
         self._watch: GroupWatch | None = None
         self._contested: list[Watch] = []
-        self._expiries = self._joined = 0
-        """In total, and when we last joined; if they differ, rejoin."""
+        self._expiries = self._joined = 0  # in total, and when we last joined; if they differ, rejoin
         self._closed = threading.Event()
         self._changed, self._asked = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
@@ -285,7 +281,6 @@ class ConsumerConnector:
 
     @property
     def owned(self) -> dict[PartitionKey, str]:
-        """The partitions read now, with their registered threads."""
         return {one.key: thread_id(self.consumer_id, one.stream.number) for one in self._owned.partitions()}
 
     def lag(self) -> dict[PartitionKey, int]:

@@ -22,13 +22,10 @@ T = TypeVar("T")
 
 
 class OffsetStore(Protocol):
-    """*Thread-safe.* Committed offsets of one group."""
-
     def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
         """Omits partitions without an offset. Raises `KafkaError` if they cannot be read."""
 
-    def save(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """After a `KafkaError` some offsets may be stored."""
+    def save(self, offsets: Mapping[PartitionKey, int]) -> None: ...
 
     def close(self) -> None: ...
 

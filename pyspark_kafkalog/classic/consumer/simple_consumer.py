@@ -42,8 +42,7 @@ from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Isolati
 
 _NO_OFFSET = -1
 
-_TIMES_SINCE = 1
-"""First version of ListOffsets with one offset per time instead of segment offsets."""
+_TIMES_SINCE = 1  # first version of ListOffsets with one offset per time instead of segment offsets
 
 _TRANSACTIONS_SINCE = 2
 """First version of ListOffsets with isolation levels; older brokers have no transactions."""
@@ -69,8 +68,7 @@ class BrokerReader(Protocol):
 
     peer: str
 
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
-        """One result per request, in order."""
+    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]: ...
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         """Offsets, largest first."""
@@ -112,8 +110,6 @@ class BrokerReader07:
 
 
 class BrokerReader08:
-    """From the partitions' leader."""
-
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
@@ -389,7 +385,7 @@ class SimpleConsumer:
     def _with_one_whole(
         self, reader: BrokerReader, one: FetchRequest, answer: FetchedSet, deadline: Deadline
     ) -> FetchedSet:
-        """``answer``, or that of a larger fetch if it does not have a whole entry."""
+        """``answer``, or that of a larger fetch if it has no whole entry."""
         limit = max(self.config.max_message_size + ENTRY_HEADER_BYTES, one.max_bytes)
         where, size = f"{reader.peer}: {_name(one)} at offset {one.offset}", one.max_bytes
         while data := memoryview(answer.messages):

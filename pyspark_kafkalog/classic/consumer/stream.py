@@ -30,8 +30,7 @@ _BATCH_START_BYTES = 12
 class SetReader(Protocol):
     """Reads message sets of one generation. Pure; ``offset`` is the requested one."""
 
-    def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
-        """Payloads with the next offset."""
+    def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]: ...
 
     def records(
         self, data: memoryview, offset: int, max_bytes: int
@@ -166,7 +165,6 @@ class MessageSet:
         return (record for _, record in self.coded_records())
 
     def coded_records(self) -> Iterator[tuple[Codec, Record]]:
-        """`records` with the codec of each entry."""
         if self.error is not None:
             raise self.error
         entries = self._reader.records(self.data, self.offset, self._max_bytes)
@@ -174,7 +172,7 @@ class MessageSet:
 
 
 class ConsumerTimeout(KafkaError):
-    """No message within ``consumer.timeout.ms``. The stream can be read further."""
+    """None within ``consumer.timeout.ms``. The stream can be read further."""
 
 
 class MessageMetadata(NamedTuple):
@@ -301,7 +299,7 @@ class MessageStream:
             self.wanted()
 
     def mark_processed(self) -> None:
-        """Marks the last message as processed if the calling thread is the reader."""
+        """If the calling thread is the reader."""
         with self._changed:
             if self._reader == threading.get_ident():
                 self._mark_processed()
@@ -374,7 +372,6 @@ class TopicFilter:
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """Matches the whole names of consumed topics."""
         matching = topic_regex(self.expression).pattern
         return re.compile(matching if self._pattern == WHITE_LIST else rf"(?!(?:{matching})\Z)[\s\S]*")
 

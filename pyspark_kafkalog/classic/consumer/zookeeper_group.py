@@ -57,8 +57,6 @@ def threads_by_topic(
 
 
 class RebalanceListener(Protocol):
-    """Reads the member's partitions; called from the rebalancing thread."""
-
     def release(self, partitions: Collection[PartitionKey]) -> None:
         """Stops reading and commits, so that the next owner starts there. Must not raise."""
 
@@ -77,13 +75,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """State of a group in ZooKeeper, from which the assignment is computed."""
-
     subscriptions: Mapping[str, ConsumerSubscription]
     partitions: Mapping[str, Collection[PartitionNode]]
 
     def threads(self) -> dict[str, dict[PartitionKey, str]]:
-        """The assigned thread of each partition, by topic."""
         found: dict[str, dict[PartitionKey, str]] = {}
         for topic, threads in threads_by_topic(self.subscriptions, list(self.partitions)).items():
             # The layout has sorted them, in the same order for all members.
@@ -185,7 +180,6 @@ class GroupMember:
         return not self.contested
 
     def leave(self) -> None:
-        """After `ConnectionLost` it may be partly done."""
         self._release(list(self.owned))
         registries.unregister_consumer(self._session, self._layout, self._group, self.consumer)
 

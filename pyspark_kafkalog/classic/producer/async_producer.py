@@ -111,13 +111,12 @@ class EventQueue:
         yield batch, True
 
     def settle(self) -> None:
-        """All events taken so far are sent, passed on or lost."""
         with self._changed:
             self._settled = self._taken
             self._changed.notify_all()
 
     def flush(self, deadline: Deadline | None) -> bool:
-        """Waits until all events put so far are settled; False at ``deadline``."""
+        """False at ``deadline``."""
         with self._changed:
             target = self._put
             self._wanted = max(self._wanted, target)
@@ -132,7 +131,6 @@ class EventQueue:
             self._changed.notify_all()
 
     def withdraw(self) -> list[QueueItem]:
-        """Closes the queue and returns its events."""
         with self._changed:
             self._closed = True
             items = list(self._items)
@@ -261,7 +259,7 @@ class DefaultEventHandler(EventHandler):
 
 
 def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | NewRecord:
-    """The event's message, with its key if the wire has keys. Raises the encoder's errors."""
+    """With its key if the wire has keys. Raises the encoder's errors."""
     payload = encoder.to_message(event.data)
     if protocol == PROTOCOL_07 or event.key is None:
         return payload
@@ -271,7 +269,6 @@ def message_of(event: QueueItem, encoder: Encoder, protocol: str) -> bytes | New
 def collated(
     ready: Sequence[tuple[QueueItem, bytes | NewRecord]], config: AsyncProducerConfig
 ) -> list[ProducerRequest]:
-    """One request per topic and partition, messages in order."""
     sets: dict[tuple[str, int], list[bytes | NewRecord]] = defaultdict(list)
     for event, message in ready:
         sets[event.topic, event.partition].append(message)

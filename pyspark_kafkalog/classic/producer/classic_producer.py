@@ -29,8 +29,7 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode
 
 logger = logging.getLogger(__name__)
 
-_ROUTE_ATTEMPTS = 5
-"""A broker may disappear after it was chosen; this many times in a row is no coincidence."""
+_ROUTE_ATTEMPTS = 5  # a broker may disappear after it was chosen; this many times in a row is no coincidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +225,12 @@ class Channel(Protocol):
     """*Thread-safe.* Sends to one broker."""
 
     def deliver(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """Sends or queues events; returns those refused because it is closed. Raises sending errors."""
+        """Returns items refused because it is closed. Raises sending errors."""
 
     def flush(self, timeout: float | None) -> None:
         """Returns when all queued events are sent or lost. `flush` and `close` raise `TimeoutError`."""
 
-    def close(self, timeout: float | None) -> None:
-        """Sends queued events first."""
+    def close(self, timeout: float | None) -> None: ...
 
     def retire(self) -> list[QueueItem]:
         """Closes at once; returns unsent events."""
@@ -307,7 +305,6 @@ class ProducerPool:
             return self._channel(broker)
 
     def keep(self, live: Mapping[int, BrokerNode]) -> None:
-        """Keeps channels for exactly these brokers."""
         with self._lock:
             if self._closing:
                 return
@@ -317,7 +314,7 @@ class ProducerPool:
                 self._channel(broker)
 
     def flush(self, timeout: float | None) -> None:
-        """Moves dead brokers' events, then flushes all channels. Raises `TimeoutError`."""
+        """Moves dead brokers' events first. Raises `TimeoutError`."""
         deadline = Deadline.after(timeout) if timeout is not None else None
         while True:
             with self._lock:
@@ -338,10 +335,7 @@ class ProducerPool:
                     return
 
     def close(self, timeout: float | None) -> None:
-        """Waits for retiring channels, then closes all, each within ``timeout`` seconds.
-
-        Raises the first `TimeoutError` or `KafkaError`, after closing all.
-        """
+        """Each channel within ``timeout`` seconds; raises the first error after closing all."""
         channels = self._closed_after_retiring(Deadline.after(timeout) if timeout is not None else None)
         failure: Exception | None = None
         for channel in channels:
@@ -368,7 +362,7 @@ class ProducerPool:
                 thread.join(deadline.left if deadline is not None else None)
 
     def _retiring_threads(self) -> list[threading.Thread]:
-        """Threads of retiring channels, except those waiting for this one. Caller holds the lock."""
+        """Except those waiting for this one. Caller holds the lock."""
         here = threading.current_thread()
         return [
             t for t, channel in self._retiring if t.is_alive() and t is not here and not channel.runs_here()

@@ -56,7 +56,6 @@ class Murmur2Partitioner:
     """*Thread-safe: immutable.* As in Kafka's clients since 0.8.2."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """For bytes or str (UTF-8). Raises `TypeError` for other keys."""
         return partition_for(key_bytes(key), partition_count)
 
 
@@ -104,7 +103,6 @@ class BrokerPartition(NamedTuple):
 
 
 Changed: TypeAlias = Callable[[Mapping[int, BrokerNode]], object]
-"""Called with the live brokers after each change."""
 
 
 class BrokerDirectory(Protocol):
@@ -270,8 +268,7 @@ class Router(Protocol):
     def route(self, topic: str, key: Any) -> Destination:
         """Raises `InvalidPartitions` for a partitioner's number; BROKER_NOT_AVAILABLE: none is live."""
 
-    def failed(self, topic: str) -> None:
-        """Reports a failed send; the metadata may be outdated."""
+    def failed(self, topic: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -303,7 +300,6 @@ class PartitionRouter:
     def __init__(
         self, directory: BrokerDirectory, partitioner: Partitioner, retries: int, seed: int | None = None
     ) -> None:
-        """``retries``: how often to look up an unknown broker again."""
         self._directory, self._partitioner, self._retries = directory, partitioner, retries
         self._random = random.Random(seed)
 
@@ -350,14 +346,10 @@ def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = N
 
 
 class Encoder(Protocol):
-    """Encodes events as message payloads. Called from several threads."""
-
     def to_message(self, event: Any) -> bytes: ...
 
 
 class DefaultEncoder:
-    """*Thread-safe.* Events are bytes, used unchanged."""
-
     def to_message(self, event: Any) -> bytes:
         if isinstance(event, bytes):
             return event
@@ -369,8 +361,6 @@ class DefaultEncoder:
 
 
 class StringEncoder:
-    """*Thread-safe.* Encodes str events as UTF-8."""
-
     def to_message(self, event: Any) -> bytes:
         if not isinstance(event, str):
             raise TypeError(f"an event must be str, not {type(event).__name__}")

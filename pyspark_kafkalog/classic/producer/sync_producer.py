@@ -70,10 +70,9 @@ class BrokerWriter(Protocol):
     def unconfirmed(self) -> int: ...
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
-        """Sends the requests; with ``request.required.acks`` waits until the broker has them."""
+        """With ``request.required.acks`` waits until the broker has them."""
 
-    def confirm(self, deadline: Deadline) -> None:
-        """Waits until the broker has handled everything sent."""
+    def confirm(self, deadline: Deadline) -> None: ...
 
     def look(self) -> None:
         """Raises `ConnectionLost` if the broker has closed the connection; does not wait."""
@@ -82,8 +81,6 @@ class BrokerWriter(Protocol):
 
 
 class BrokerWriter07:
-    """*Not thread-safe.* 0.7's wire."""
-
     def __init__(
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
@@ -185,8 +182,7 @@ class BrokerWriter08:
         while waiting := {tp: left.pop(0) for tp, left in batches.items() if left}:
             self._send(waiting, deadline)
 
-    def confirm(self, deadline: Deadline) -> None:
-        """Nothing to do: `write` waits for each response."""
+    def confirm(self, deadline: Deadline) -> None: ...
 
     def look(self) -> None:
         self._connection.receive_now()
@@ -287,7 +283,6 @@ def _too_large(peer: str, topic: str, size: int, limit: int) -> MessageTooLarge:
 
 
 def _payload(topic: str, message: bytes | NewRecord) -> bytes:
-    """Raises `InvalidRecord` for fields that 0.7 lacks."""
     if not isinstance(message, NewRecord):
         return message
     if message.value is None or message.key is not None or message.headers:
@@ -388,7 +383,7 @@ class SyncProducer:
         return Deadline.after(self.config.socket_timeout_ms / 1000, self._clock)
 
     def _usable(self, deadline: Deadline) -> BrokerWriter:
-        """The connection; reopened if the broker has closed it since the last send."""
+        """Reopened if the broker has closed it since the last send."""
         if self._writer is not None:
             try:
                 self._writer.look()
