@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -81,6 +81,7 @@ AllTopics = Annotated[
 ]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print the new offsets as lines for --from-file.")]
 
+_DESCRIBED = ("group", "state", "protocol_type", "protocol", "kind")
 _SECONDS = r"(\d+(?:\.\d+)?)S"
 _DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)?")
 """ISO 8601 up to days, as ``--by-duration`` of kafka-consumer-groups.sh."""
@@ -90,17 +91,10 @@ _DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)
 def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
     """List the groups of the cluster. Groups that only store offsets have no protocol."""
     with connected(server) as cluster:
-        found = list_groups(cluster)
-    rows = [
-        {
-            "group": g.group,
-            "state": g.state or None,
-            "protocol": g.protocol_type or None,
-            "kind": g.kind or None,
-        }
-        for g in found
-    ]
-    show(rows, ["group", "state", "protocol", "kind"], as_json=as_json)
+        listed = list_groups(cluster)
+    columns = ["group", "state", "protocol", "kind"]
+    fields = ((g.group, g.state or None, g.protocol_type or None, g.kind or None) for g in listed)
+    show([dict(zip(columns, row, strict=True)) for row in fields], columns, as_json=as_json)
 
 
 @groups.command(
@@ -133,7 +127,14 @@ def describe(
         row["member"] = member.member_id if member else None
         row["client"] = f"{member.client_id} {member.host}" if member else None
     if as_json:
-        show([_document(found, without_tp(rows))], [], as_json=True)
+        document = {
+            **{name: getattr(found, name) for name in _DESCRIBED},
+            "members": [
+                {"member": m.member_id, "client": m.client_id, "host": m.host} for m in found.members
+            ],
+            "partitions": without_tp(rows),
+        }
+        show([document], [], as_json=True)
         return
     strategy = f", assigned by {found.protocol}" if found.protocol else ""
     typer.echo(printable(f"{group}: {found.state}, {counted(len(found.members), 'member')}{strategy}"))
@@ -175,18 +176,6 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _document(found: GroupDescription, rows: Rows) -> dict[str, Any]:
-    return {
-        "group": found.group,
-        "state": found.state,
-        "protocol_type": found.protocol_type,
-        "protocol": found.protocol,
-        "kind": found.kind,
-        "members": [{"member": m.member_id, "client": m.client_id, "host": m.host} for m in found.members],
-        "partitions": rows,
-    }
-
-
 @groups.command(
     "reset",
     epilog=examples(
@@ -217,80 +206,107 @@ def reset(
     that does not exist is created. Positions outside the log are refused, but --shift-by stops at the first
     and at the end offset.
     """
-    if sum(way is not None for way in (to, shift_by, by_duration, from_file)) != 1:
-        raise InvalidConfig("give one of --to, --shift-by, --by-duration and --from-file")
-    _check_chosen(topic, all_topics, partition, from_file)
-    position = _new_position(to, by_duration)
-    listed = offsets_in_file(from_file, group) if from_file is not None else None
+    _check_chosen(topic, all_topics, partition, (to, shift_by, by_duration, from_file))
+    target = _target(to, shift_by, by_duration, from_file, group)
     with connected(server) as cluster:
         _check_empty(cluster, group)
         stored = stored_offsets(cluster, group)
-        partitions = _partitions_to_reset(cluster, topic, partition, listed, stored)
+        partitions = _partitions_to_reset(cluster, topic, partition, target, stored)
         if not partitions:
             raise KafkaError(f"group {group!r} has no committed offsets on {server}")
-        first, last = (resolve(cluster, partitions, end) for end in (EARLIEST, LATEST))
-        if listed is not None:
-            offsets = listed
-        elif position is not None:
-            offsets = resolve(cluster, partitions, position)
-        else:
-            offsets = _shifted(group, partitions, stored, shift_by or 0, first, last)
-        for tp in partitions:
-            if not first[tp] <= offsets[tp] <= last[tp]:
-                raise OffsetOutOfRange(str(tp), offsets[tp], first[tp], last[tp])
+        offsets = _new_offsets(cluster, group, partitions, target, stored)
         if not dry_run:
             commit_offsets(cluster, group, offsets)
-    if csv_:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(
-            (tp.topic, tp.partition, offsets[tp]) for tp in partitions
-        )
-    else:
-        _show_reset(partitions, stored, offsets, as_json)
+    _show_reset(partitions, stored, offsets, as_csv=csv_, as_json=as_json)
     if dry_run:
         typer.echo("nothing was committed: --dry-run", err=True)
 
 
 def _check_chosen(
-    topic: str | None, all_topics: bool, partition: list[int] | None, from_file: Path | None
+    topic: str | None, all_topics: bool, partition: list[int] | None, ways: tuple[object, ...]
 ) -> None:
-    if (from_file is None) != (bool(topic) != all_topics) or (
-        from_file is not None and (topic or all_topics)
-    ):
+    """``ways`` are the values of the options for the new offsets, --from-file last."""
+    if sum(way is not None for way in ways) != 1:
+        raise InvalidConfig("give one of --to, --shift-by, --by-duration and --from-file")
+    if bool(topic) + all_topics != (1 if ways[-1] is None else 0):
         raise InvalidConfig("name a topic or give --all-topics: one of them; and neither with --from-file")
     if partition and topic is None:
         raise InvalidConfig("--partition needs a topic")
 
 
-def _new_position(to: str | None, by_duration: str | None) -> Position | None:
+class _Shift(NamedTuple):
+    offset_count: int
+
+
+Target = dict[TopicPartition, int] | Position | _Shift
+
+
+def _target(
+    to: str | None, shift_by: int | None, by_duration: str | None, from_file: Path | None, group: str
+) -> Target:
+    if from_file is not None:
+        return offsets_in_file(from_file, group)
     if to is not None:
         return parse_position(to, "--to")
     if by_duration is not None:
         return Time(SYSTEM_CLOCK.time_ms() - _duration_ms(by_duration))
-    return None
+    return _Shift(shift_by or 0)
 
 
 def _partitions_to_reset(
     cluster: Cluster,
     topic: str | None,
-    wanted: list[int] | None,
-    listed: Mapping[TopicPartition, int] | None,
+    numbers: list[int] | None,
+    target: Target,
     stored: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
     """Partitions of the file, of the topic, or all with a committed offset; the first two must exist."""
-    if listed is not None:
-        partitions = sorted(listed)
-        for name in {tp.topic for tp in partitions}:
-            chosen_partitions(cluster, name, [tp.partition for tp in partitions if tp.topic == name])
-        return partitions
-    return chosen_partitions(cluster, topic, wanted) if topic is not None else sorted(stored)
+    if not isinstance(target, dict):
+        return chosen_partitions(cluster, topic, numbers) if topic is not None else sorted(stored)
+    partitions = sorted(target)
+    for name in {tp.topic for tp in partitions}:
+        chosen_partitions(cluster, name, [tp.partition for tp in partitions if tp.topic == name])
+    return partitions
+
+
+def _new_offsets(
+    cluster: Cluster,
+    group: str,
+    partitions: list[TopicPartition],
+    target: Target,
+    stored: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Raises `OffsetOutOfRange` for a position outside the log."""
+    first, last = (resolve(cluster, partitions, end) for end in (EARLIEST, LATEST))
+    if isinstance(target, dict):
+        offsets = target
+    elif isinstance(target, _Shift):
+        if without := [str(tp) for tp in partitions if tp not in stored]:
+            raise KafkaError(
+                f"--shift-by needs committed offsets; group {group!r} has none of {', '.join(without)}"
+            )
+        shift = target.offset_count
+        offsets = {tp: min(max(stored[tp] + shift, first[tp]), last[tp]) for tp in partitions}
+    else:
+        offsets = resolve(cluster, partitions, target)
+    for tp in partitions:
+        if not first[tp] <= offsets[tp] <= last[tp]:
+            raise OffsetOutOfRange(str(tp), offsets[tp], first[tp], last[tp])
+    return offsets
 
 
 def _show_reset(
     partitions: Iterable[TopicPartition],
     stored: Mapping[TopicPartition, int],
     offsets: Mapping[TopicPartition, int],
+    *,
+    as_csv: bool,
     as_json: bool,
 ) -> None:
+    if as_csv:
+        lines = ((tp.topic, tp.partition, offsets[tp]) for tp in partitions)
+        csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
+        return
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "before": stored.get(tp), "committed": offsets[tp]}
         for tp in partitions
@@ -318,12 +334,12 @@ def delete_offsets(
 ) -> None:
     """Delete a group's committed offsets for a topic to which no member is subscribed."""
     with connected(server) as cluster:
-        stored = [tp for tp in committed_offsets(cluster, group) if tp.topic == topic]
-        wanted = sorted(tp for tp in stored if not partition or tp.partition in partition)
-        if not wanted:
+        stored = sorted(tp for tp in committed_offsets(cluster, group) if tp.topic == topic)
+        chosen = [tp for tp in stored if not partition or tp.partition in partition]
+        if not chosen:
             raise KafkaError(f"group {group!r} has no such committed offsets of topic {topic!r} on {server}")
-        delete_group_offsets(cluster, group, wanted)
-    typer.echo(f"deleted {counted(len(wanted), 'offset')} of group {group}", err=True)
+        delete_group_offsets(cluster, group, chosen)
+    typer.echo(f"deleted {counted(len(chosen), 'offset')} of group {group}", err=True)
 
 
 def _check_empty(cluster: Cluster, group: str) -> None:
@@ -339,27 +355,11 @@ def _check_empty(cluster: Cluster, group: str) -> None:
         )
 
 
-def _shifted(
-    group: str,
-    partitions: list[TopicPartition],
-    stored: Mapping[TopicPartition, int],
-    shift: int,
-    first: Mapping[TopicPartition, int],
-    last: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    without = [str(tp) for tp in partitions if tp not in stored]
-    if without:
-        raise KafkaError(
-            f"--shift-by needs committed offsets; group {group!r} has none of {', '.join(without)}"
-        )
-    return {tp: min(max(stored[tp] + shift, first[tp]), last[tp]) for tp in partitions}
-
-
 def _duration_ms(text: str) -> int:
-    found = _DURATION.fullmatch(text.strip().upper())
-    if found is None or not any(found.groups()):
+    parts = _DURATION.fullmatch(text.strip().upper())
+    if parts is None or not any(parts.groups()):
         raise InvalidConfig(f"--by-duration: {text!r} is not a duration, such as PT30M, PT2H or P1DT12H")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
     return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
 
 
@@ -383,12 +383,9 @@ def list_ids(
 ) -> None:
     """List the transactional ids of the cluster, each with the state of its last transaction."""
     with connected(server) as cluster:
-        found = list_transactions(cluster, ongoing=only_open)
-    rows = [
-        {"transactional_id": one.transactional_id, "state": one.state, "producer_id": one.producer_id}
-        for one in found
-    ]
-    show(rows, ["transactional_id", "state", "producer_id"], as_json=as_json)
+        listed = list_transactions(cluster, ongoing=only_open)
+    columns = ["transactional_id", "state", "producer_id"]
+    show([{name: getattr(one, name) for name in columns} for one in listed], columns, as_json=as_json)
 
 
 @transactions.command("describe", epilog=examples("transactions describe orders-loader"))

@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -127,12 +128,7 @@ def show_plan(plan: Plan | None, name: str) -> None:
         return
     unit = unit_of(plan.partitions[0].key)
     rows = [
-        {
-            **asdict(p),
-            "partition": p.key.number,
-            f"{unit}s": p.end - p.start,
-            "why": p.reason or "goes on",
-        }
+        {**asdict(p), "partition": p.key.number, f"{unit}s": p.end - p.start, "why": p.reason or "goes on"}
         for p in plan.partitions
     ]
     show(rows, ("topic", "partition", "start", "end", f"{unit}s", "why"), as_json=False)
@@ -155,11 +151,8 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
     where = ledger.offsets_path  # absolute, as the source requires
     ours = {"loadName": name, "offsetsPath": where, "onPendingPlan": on_pending}
     parsed = parse_batch_options({**options, **ours})
-    cluster = open_cluster(parsed)
-    try:
+    with closing(open_cluster(parsed)) as cluster:
         return propose_plan(parsed, cluster, ledger)
-    finally:
-        cluster.close()
 
 
 def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:
@@ -215,20 +208,19 @@ def spark_log() -> Iterator[int]:
     from pyspark_kafkalog.java_runtime import JavaNotFound
 
     fd, name = tempfile.mkstemp(prefix="kafkalog-spark-", suffix=".log")
+    is_kept = False
     try:
         yield fd
     except (PySparkException, Py4JError, JavaNotFound) as e:
+        is_kept = True
         raise LoadError(
             f"{_reason(str(e))}\nNothing was committed; the next load replays the plan, if one was made. "
             f"Spark's log: {name}"
         ) from e
-    except BaseException:
-        Path(name).unlink()
-        raise
-    else:
-        Path(name).unlink()
     finally:
         os.close(fd)
+        if not is_kept:
+            Path(name).unlink()
 
 
 def name_interpreter(master: str) -> None:
@@ -245,9 +237,8 @@ def spark_session(master: str, log_fd: int) -> SparkSession:
 
     ensure_java()
     name_interpreter(master)
-    os.environ.setdefault(
-        "SPARK_LOCAL_IP", "127.0.0.1"
-    )  # otherwise Spark warns about a host name on loopback
+    # Otherwise Spark warns about a host name on loopback.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     builder = (
@@ -307,18 +298,14 @@ def _report(load: Load) -> None:
     if load.plan is None or load.commit is None:
         typer.echo(f"{load.ledger.name}: nothing new")
         return
-    rows: dict[str, dict[str, int]] = {}
+    topics: dict[str, Counter[str]] = defaultdict(Counter)
     for p in load.plan.partitions:
-        row = rows.setdefault(p.topic, {"offsets": 0, "records": 0, "bytes": 0})
-        row["offsets"] += p.end - p.start
+        topics[p.topic]["offsets"] += p.end - p.start
     for receipt in load.ledger.receipts(load.plan):
-        rows[receipt.topic]["records"] += receipt.records
-        rows[receipt.topic]["bytes"] += receipt.bytes
-    show(
-        [{"topic": topic, **row} for topic, row in sorted(rows.items())],
-        ("topic", "offsets", "records", "bytes"),
-        as_json=False,
-    )
+        topics[receipt.topic].update(records=receipt.records, bytes=receipt.bytes)
+    columns = ("topic", "offsets", "records", "bytes")
+    rows = [{"records": 0, "bytes": 0, **counts, "topic": topic} for topic, counts in sorted(topics.items())]
+    show(rows, columns, as_json=False)
     if load.commit.skipped:
         typer.echo(
             f"{counted(load.commit.skipped, 'offset')} left out as corrupt (onCorruptBatch=skip)", err=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,9 +95,8 @@ def offsets(
         stored = stored_offsets(cluster, group, partitions) if group is not None else {}
         if group is not None and not stored:
             check_group(cluster, group)
-        ends = (
-            end_rows(cluster, partitions, isolation=isolation) if asked is None or group is not None else []
-        )
+        needs_ends = asked is None or group is not None
+        ends = end_rows(cluster, partitions, isolation=isolation) if needs_ends else []
         if asked is not None:
             rows, columns = _at(cluster, partitions, asked, isolation), ["partition", "offset", "time"]
         else:
@@ -111,9 +111,7 @@ def offsets(
         show_positions(rows, as_json=as_json)
         return
     total: dict[str, Any] = {"partition": "total"}
-    for column in ("offsets", "lag"):
-        if column in columns:
-            total[column] = sum(row[column] for row in rows)
+    total |= {name: sum(row[name] for row in rows) for name in ("offsets", "lag") if name in columns}
     show(without_tp(rows), columns, as_json=as_json, total=total if len(total) > 1 else None)
 
 
@@ -121,12 +119,12 @@ def _time(text: str) -> int:
     word = text.strip().lower()
     if word in _WORDS:
         return _WORDS[word]
-    found = parse_time(f"timestamp:{word}" if word.isdecimal() else text.strip())
-    if found is None:
+    time_ms = parse_time(f"timestamp:{word}" if word.isdecimal() else text.strip())
+    if time_ms is None:
         raise InvalidConfig(
             f"--time: {text!r} is not a time; allowed: earliest, latest, newest, milliseconds or ISO 8601"
         )
-    return found
+    return time_ms
 
 
 def _at(
@@ -289,17 +287,20 @@ def _rows_07(
     if group is not None:
         given["kafka.group.id"] = group
     options = parse_batch_options(given)
-    cluster = open_cluster(options)
-    try:
+    with closing(open_cluster(options)) as cluster:
         facts = cluster.facts(cluster.leaders())
         away = {partition for partition in positions if partition.topic in named} - facts.keys()
         shown = sorted({*facts, *away})
         stored = {} if group is None else cluster.group_offsets(group, shown)
-    finally:
-        cluster.close()
     if group is not None and not stored:
         _check_group(options, group)
-    return [_row(where, facts.get(where), stored.get(where), positions.get(where)) for where in shown]
+    rows = []
+    for tp in shown:
+        fact = facts.get(tp)
+        row = _row(tp, fact.earliest, fact.latest) if fact is not None else _row(tp, None, None)
+        reached = _reached_07(tp, fact, positions.get(tp))
+        rows.append({**row, "committed": stored.get(tp), "load_next": reached})
+    return rows
 
 
 def _check_group(options: BatchOptions, group: str) -> None:
@@ -311,26 +312,16 @@ def _check_group(options: BatchOptions, group: str) -> None:
         )
 
 
-def _row(
-    where: TopicPartition, found: PartitionFacts | None, stored: int | None, position: Position | None
-) -> dict[str, Any]:
-    reached = None if position is None else position.next
-    if found is not None and reached is not None and reached > found.latest:
-        typer.echo(
-            f"kafkalog: {where} ends at {found.latest}, before the position of the load: it was recreated; "
-            "its position is ignored",
-            err=True,
-        )
-        reached = None
-    return {
-        "tp": where,
-        "topic": where.topic,
-        "partition": where.number,
-        "earliest": found and found.earliest,
-        "latest": found and found.latest,
-        "committed": stored,
-        "load_next": reached,
-    }
+def _reached_07(tp: TopicPartition, facts: PartitionFacts | None, position: Position | None) -> int | None:
+    """The load's position, unless the log ends before it."""
+    if position is None or facts is None or position.next <= facts.latest:
+        return None if position is None else position.next
+    typer.echo(
+        f"kafkalog: {tp} ends at {facts.latest}, before the position of the load: it was recreated; "
+        "its position is ignored",
+        err=True,
+    )
+    return None
 
 
 def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
@@ -359,16 +350,12 @@ def end_rows(
 ) -> Rows:
     """A row with first and end offset per partition; None for those that are ``gone``."""
     first, last = (resolve(cluster, partitions, end, isolation=isolation) for end in (EARLIEST, LATEST))
-    return [
-        {
-            "tp": tp,
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "earliest": first.get(tp),
-            "latest": last.get(tp),
-        }
-        for tp in sorted({*partitions, *gone})
-    ]
+    return [_row(tp, first.get(tp), last.get(tp)) for tp in sorted({*partitions, *gone})]
+
+
+def _row(tp: TopicPartition, first: int | None, end: int | None) -> dict[str, Any]:
+    partition = tp.partition if tp.broker == NO_BROKER else tp.number
+    return {"tp": tp, "topic": tp.topic, "partition": partition, "earliest": first, "latest": end}
 
 
 def show_positions(

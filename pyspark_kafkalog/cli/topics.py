@@ -169,8 +169,7 @@ def delete_records(
     """Delete the records of partitions before an offset."""
     wanted = {}
     for partition, offset in pairs(before, "--before"):
-        known = partition.isdecimal() and (offset.isdecimal() or offset == _THE_END)
-        if not known:
+        if not partition.isdecimal() or not (offset.isdecimal() or offset == _THE_END):
             raise InvalidConfig(f"--before {partition}={offset} is not PARTITION=OFFSET: use 0=1000 or 0=end")
         wanted[TopicPartition(name, int(partition))] = -1 if offset == _THE_END else int(offset)
     if not yes:
