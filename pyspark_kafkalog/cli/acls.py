@@ -93,8 +93,7 @@ def add(
     producer: Annotated[
         bool,
         typer.Option(
-            "--producer",
-            help="Allow Write, Describe and Create on topics, Write and Describe on ids.",
+            "--producer", help="Allow Write, Describe and Create on topics, Write and Describe on ids."
         ),
     ] = False,
     consumer: Annotated[

@@ -44,6 +44,9 @@ from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionF
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
 from pyspark_kafkalog.columnar.column_types import Answer, Block
 from pyspark_kafkalog.config.client_config import ConsumerConfig, GroupConsumerConfig
+from pyspark_kafkalog.columnar.column_types import Answer
+from pyspark_kafkalog.config.client_config import ConsumerConfig
+from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
 from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -92,8 +95,7 @@ class OnCorrupt(str, Enum):
 
 From = Annotated[str, typer.Option("--from", help=f"Position to start at: {FORMS}.")]
 To = Annotated[
-    str | None,
-    typer.Option("--to", help="Position to stop at, in the same forms; default: the current end."),
+    str | None, typer.Option("--to", help="Position to stop at, in the same forms; default: the current end.")
 ]
 Follow = Annotated[
     bool,
@@ -183,28 +185,22 @@ def consume(
     # Not sys.stdout.buffer: with PYTHONUNBUFFERED it is unbuffered and may write only part of the data.
     file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115  (flushed below)
     output = RecordOutput(file, writer(form, key_separator), most)
-    if isinstance(config, GroupConsumerConfig):
-        try:
+    try:
+        if isinstance(config, GroupConsumerConfig):
             _copy_group(config, topic, output, follow=follow)
-        except BrokenPipeError:
-            _discard_output()
-            return
-        _summary(topic, output, quiet)
+        else:
+            skips = on_corrupt_batch is OnCorrupt.SKIP
+            with closing(Cluster(config)) as cluster:
+                reader = _Reader(cluster, config, topic, partition, skips=skips)
+                _copy(reader, start, end, output, follow=follow, quiet=quiet)
+            if reader.skipped_count:
+                typer.echo(f"{topic}: skipped {counted(reader.skipped_count, 'corrupt offset')}", err=True)
+    except BrokenPipeError:
+        # The reader, such as head, is done: discard the buffer, or Python fails on it again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    with closing(Cluster(config)) as cluster:
-        skipped = _Skipped() if on_corrupt_batch is OnCorrupt.SKIP else None
-        reader = _Reader(cluster, config, topic, partition, skipped)
-        ranges = reader.ranges(start, end, follow)
-        try:
-            _copy(reader, ranges, output, follow=follow, quiet=quiet)
-        except BrokenPipeError:
-            _discard_output()
-            return
-        except (CorruptMessage, MessageTooLarge) as e:
-            raise type(e)(f"{e}. To skip corrupt data: --on-corrupt-batch skip") from e
-    if skipped is not None and skipped.offsets:
-        typer.echo(f"{topic}: skipped {counted(skipped.offsets, 'corrupt offset')}", err=True)
-    _summary(topic, output, quiet)
+    if not quiet:
+        typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
 
 
 def _check_for_group(
@@ -224,24 +220,10 @@ def _check_for_group(
             raise InvalidConfig(f"--group and {name} cannot be combined")
 
 
-def _discard_output() -> None:
-    """The reader, such as head, is done: discard the buffer, or Python fails on it again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _summary(topic: str, output: RecordOutput, quiet: bool) -> None:
-    if not quiet:
-        typer.echo(f"{topic}: {counted(output.records, 'record')}, {size(output.bytes)} written", err=True)
-
-
 def _copy(
-    reader: _Reader,
-    ranges: dict[TopicPartition, tuple[int, int]],
-    output: RecordOutput,
-    *,
-    follow: bool,
-    quiet: bool,
+    reader: _Reader, start: Position, end: Position, output: RecordOutput, *, follow: bool, quiet: bool
 ) -> None:
+    ranges = reader.ranges(start, end, follow)
     try:
         if not output.full:
             reader.read(ranges, output, quiet=quiet or follow)
@@ -250,31 +232,25 @@ def _copy(
     except KeyboardInterrupt:
         if not follow:
             raise
+    except (CorruptMessage, MessageTooLarge) as e:
+        raise type(e)(f"{e}. To skip corrupt data: --on-corrupt-batch skip") from e
     finally:
         output.flush()
 
 
-class _Skipped:
-    def __init__(self) -> None:
-        self.offsets = 0
-
-    def __call__(self, tp: TopicPartition, start: int, end: int) -> None:
-        self.offsets += end - start
-        typer.echo(f"{tp}: skipped corrupt offsets [{start}, {end})", err=True)
-
-
 class _Reader:
     def __init__(
-        self,
-        cluster: Cluster,
-        config: ConsumerConfig,
-        topic: str,
-        wanted: list[int] | None,
-        skipped: _Skipped | None,
+        self, cluster: Cluster, config: ConsumerConfig, topic: str, numbers: list[int] | None, *, skips: bool
     ) -> None:
-        self._cluster, self._config, self._topic, self._skipped = cluster, config, topic, skipped
-        self._all = not wanted
-        self.partitions = chosen_partitions(cluster, topic, wanted)
+        self._cluster, self._config, self._topic = cluster, config, topic
+        self._on_skip = self._skipped if skips else None
+        self.skipped_count = 0
+        self._all = not numbers
+        self.partitions = chosen_partitions(cluster, topic, numbers)
+
+    def _skipped(self, tp: TopicPartition, start: int, end: int) -> None:
+        self.skipped_count += end - start
+        typer.echo(f"{tp}: skipped corrupt offsets [{start}, {end})", err=True)
 
     def ranges(self, start: Position, end: Position, follow: bool) -> dict[TopicPartition, tuple[int, int]]:
         """At most up to the current end. Raises `OffsetOutOfRange`."""
@@ -293,7 +269,7 @@ class _Reader:
         done = 0
         # No progress bar among records on the same terminal.
         with progress(self._topic, total, quiet=quiet or sys.stdout.isatty()) as show:
-            for tp, records in read_ranges(self._cluster, ranges, self._config, self._skipped):
+            for tp, records in read_ranges(self._cluster, ranges, self._config, self._on_skip):
                 output.add(tp, records)
                 if output.full:
                     return
@@ -434,19 +410,17 @@ class _Partition:
 
     def _batches(self, fetched: Fetched) -> Batches:
         data = fetched.data.cast("B")
-        answer = self._answer(data, self.reached, self._aborted(fetched.aborted), fetched.expected)
+        aborted = AbortedTransactions(fetched.aborted) if self._committed else None
+        answer = self._answer(data, self.reached, aborted, fetched.expected)
         try:
             for block in answer.verified_blocks():
-                yield from self._given(block)
+                yield block_records(block)
+                self.reached = block.base_offset + block.last_delta + 1
             self.reached = answer.next_offset
         except CORRUPT as e:
             if self.on_skip is None:
                 raise
             self.faults.append(e)
-
-    def _given(self, block: Block) -> Batches:
-        yield block_records(block)
-        self.reached = block.base_offset + block.last_delta + 1
 
     def _around(self, fault: KafkaError) -> Batches:
         detour = Detour(self.cluster, self.tp, self.config, POLL_TIMEOUT_MS, self._decode, self._skip)
@@ -475,9 +449,6 @@ class _Partition:
         return BatchWalk(
             Answer(data, self.tp, start, self.end, MAX_BATCH_BYTES, aborted=aborted, expected=expected)
         )
-
-    def _aborted(self, listed: tuple[tuple[int, int], ...]) -> AbortedTransactions | None:
-        return AbortedTransactions(listed) if self._committed else None
 
     @property
     def _committed(self) -> bool:

@@ -59,12 +59,7 @@ Ledgers = Annotated[
 watching = ClusterCommands()
 
 
-@watching.command(
-    epilog=examples(
-        "top -b localhost:9092",
-        "top -b localhost:9092 --once",
-    )
-)
+@watching.command(epilog=examples("top -b localhost:9092", "top -b localhost:9092 --once"))
 def top(
     ledger: Ledgers = None,
     every: Annotated[float, typer.Option("--every", help="Seconds between updates.")] = 2.0,
@@ -227,9 +222,7 @@ class ClusterSnapshots:
     def __init__(self, cluster: Cluster, place: str | None = None) -> None:
         """Raises `KafkaError` if ``place`` cannot hold ledgers."""
         self._cluster = cluster
-        self._loads: LedgerLoads | None = None
-        if place is not None:
-            self._loads = LedgerLoads(place)
+        self._loads = LedgerLoads(place) if place is not None else None
         self._problems: list[str] = []
 
     def take(self) -> Snapshot:
@@ -263,14 +256,13 @@ class ClusterSnapshots:
         return Deadline.after(_ASK_SECONDS, SYSTEM_CLOCK)
 
     def _listed(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
+        times = dict.fromkeys(partitions, timestamp)
         try:
-            found = list_offsets(
-                self._cluster, dict.fromkeys(partitions, timestamp), deadline=self._deadline()
-            )
+            offsets = list_offsets(self._cluster, times, deadline=self._deadline())
         except KafkaError as e:
             self._problems.append(f"offsets: {e}")
             return {}
-        return {tp: one.offset for tp, one in found.items()}
+        return {tp: one.offset for tp, one in offsets.items()}
 
     def _sizes(self, brokers: Iterable[int]) -> dict[TopicPartition, int]:
         """Size of the largest replica."""
@@ -331,21 +323,12 @@ def _topics(
     metadata: ClusterMetadata, starts: Ends, ends: Ends, sizes: Mapping[TopicPartition, int]
 ) -> Iterable[TopicStatus]:
     for name, topic in sorted(metadata.topics.items()):
-        numbered = sorted(topic.partitions.items())
-        yield TopicStatus(
-            name,
-            tuple(
-                PartitionStatus(
-                    number,
-                    partition.leader if partition.leader >= 0 else -1,
-                    starts.get(tp, -1),
-                    ends.get(tp, -1),
-                    sizes.get(tp, -1),
-                )
-                for number, partition in numbered
-                for tp in (TopicPartition(name, number),)
-            ),
-        )
+        partitions = []
+        for number, partition in sorted(topic.partitions.items()):
+            tp, leader = TopicPartition(name, number), max(partition.leader, -1)
+            offsets = starts.get(tp, -1), ends.get(tp, -1)
+            partitions.append(PartitionStatus(number, leader, *offsets, sizes.get(tp, -1)))
+        yield TopicStatus(name, tuple(partitions))
 
 
 class LedgerLoads:

@@ -62,10 +62,7 @@ groups = ClusterCommands(
 )
 Group = Annotated[str, typer.Argument(help="The group.")]
 To = Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")]
-ShiftBy = Annotated[
-    int | None,
-    typer.Option("--shift-by", help="Move by this many offsets; negative: back."),
-]
+ShiftBy = Annotated[int | None, typer.Option("--shift-by", help="Move by this many offsets; negative: back.")]
 ByDuration = Annotated[
     str | None,
     typer.Option(
@@ -98,11 +95,7 @@ def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
 
 
 @groups.command(
-    "describe",
-    epilog=examples(
-        "groups describe dashboard",
-        "groups describe dashboard --members",
-    ),
+    "describe", epilog=examples("groups describe dashboard", "groups describe dashboard --members")
 )
 def describe(
     group: Group,
@@ -367,9 +360,7 @@ transactions = ClusterCommands(
     no_args_is_help=True,
     help="List and describe transactions, and abort one whose producer is gone.",
     epilog=examples(
-        "transactions list --open",
-        "transactions describe orders-loader",
-        "transactions abort orders-loader",
+        "transactions list --open", "transactions describe orders-loader", "transactions abort orders-loader"
     ),
 )
 Id = Annotated[str, typer.Argument(metavar="ID", help="The transactional.id.")]

@@ -171,8 +171,7 @@ def verify(
         str | None, typer.Option(help="URL of a database that the load wrote to: check it, too.")
     ] = None,
     store: Annotated[
-        str | None,
-        typer.Option(help="Instead: path or URL to test as a place for ledgers."),
+        str | None, typer.Option(help="Instead: path or URL to test as a place for ledgers.")
     ] = None,
 ) -> None:
     """Check a ledger and the files of its loads, and with --database their tables. Prints what is wrong; the
@@ -283,15 +282,28 @@ def gc(
 
 
 _AGE_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
 def _age_ms(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text.strip())
-    if found is None:
+    age = _quantity(text.strip(), _AGE_UNITS_MS)
+    if age is None:
         raise typer.BadParameter(
             f"{text!r} is not an age; give a number and s, m, h or d: 7d, 12h", param_hint="--older-than"
         )
-    return int(found[1]) * _AGE_UNITS_MS[found[2]]
+    return age
+
+
+def _bytes(text: str) -> int:
+    byte_count = _quantity(text.strip().upper(), _SIZE_UNITS)
+    if not byte_count:
+        raise typer.BadParameter(f"{text!r} is not a size, such as 128MB or 1GB", param_hint="--target-size")
+    return byte_count
+
+
+def _quantity(text: str, units: Mapping[str, int]) -> int | None:
+    parts = re.fullmatch(rf"([0-9]{{1,6}})\s*({'|'.join(units)})", text)
+    return None if parts is None else int(parts[1]) * units[parts[2]]
 
 
 def open_ledger(name: str, offsets: str) -> Ledger:
@@ -464,8 +476,7 @@ def compact(
     name: Name,
     offsets: Offsets,
     to: Annotated[
-        str | None,
-        typer.Option("--to", help="Only files in this directory; default: all of the load."),
+        str | None, typer.Option("--to", help="Only files in this directory; default: all of the load.")
     ] = None,
     target_size: Annotated[
         str, typer.Option("--target-size", help="Approximate size of the new files: 64MB, 128MB, 1GB.")
@@ -517,13 +528,3 @@ def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, 
         if files:
             found.append((path, len(files), sum(file.bytes for file in files)))
     return found
-
-
-_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
-
-
-def _bytes(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,6})\s*([KMG]B)", text.strip().upper())
-    if found is None or int(found[1]) == 0:
-        raise typer.BadParameter(f"{text!r} is not a size, such as 128MB or 1GB", param_hint="--target-size")
-    return int(found[1]) * _UNITS[found[2]]

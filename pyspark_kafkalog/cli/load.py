@@ -75,8 +75,7 @@ def load(
     ] = None,
     server: Servers = DEFAULT_SERVER,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", help="Data source option, name=value; may be repeated."),
+        list[str] | None, typer.Option("--option", help="Data source option, name=value; may be repeated.")
     ] = None,
     on_pending: Annotated[
         str,

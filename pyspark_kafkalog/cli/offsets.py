@@ -173,8 +173,7 @@ def lag(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--option",
-            help="For Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=...",
+            "--option", help="For Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=..."
         ),
     ] = None,
     server: Servers = DEFAULT_SERVER,
@@ -264,8 +263,7 @@ def _next(
     topic_id = encode_id(cluster.metadata([position.topic]).topics[position.topic].topic_id)
     if row["latest"] is not None and position.topic_id not in ("", topic_id):
         typer.echo(
-            f"kafkalog: {row['tp']} was recreated since the load read it; its position is ignored",
-            err=True,
+            f"kafkalog: {row['tp']} was recreated since the load read it; its position is ignored", err=True
         )
         return None
     return position.next

@@ -57,8 +57,7 @@ def produce(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE...",
-            help="Files to send, in this order; standard input for - or if omitted.",
+            metavar="FILE...", help="Files to send, in this order; standard input for - or if omitted."
         ),
     ] = None,
     key_separator: Annotated[
@@ -150,7 +149,9 @@ class _Run:
         self._began = time.monotonic()
 
     def send(self, read: Callable[[str, BinaryIO, int], Drafts]) -> None:
-        total, done, next_done = self._input_bytes(), 0, 0
+        is_known = all(path.is_file() for path in self._files)
+        total = sum(path.stat().st_size for path in self._files) if is_known else None
+        done = next_done = 0
         # A progress bar would disturb typing.
         quiet = self._quiet or (total is None and sys.stdin.isatty())
         try:
@@ -226,11 +227,6 @@ class _Run:
         if len(self.failures) < _SHOWN_FAILURES:
             self.failures.append(f"{place}: {error}")
         self.failed += 1
-
-    def _input_bytes(self) -> int | None:
-        if any(not path.is_file() for path in self._files):
-            return None
-        return sum(path.stat().st_size for path in self._files)
 
 
 def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | None, repartition: bool) -> None:

@@ -31,10 +31,7 @@ mirroring = ClusterCommands()
 
 
 @mirroring.command(
-    epilog=examples(
-        "mirror conf/mirror.properties",
-        "mirror --quiet conf/mirror.properties 2> mirror.log",
-    )
+    epilog=examples("mirror conf/mirror.properties", "mirror --quiet conf/mirror.properties 2> mirror.log")
 )
 def mirror(
     properties: Annotated[
@@ -120,13 +117,7 @@ def _amount(sources: Sequence[SourceProgress]) -> str:
 zookeeper = typer.Typer(no_args_is_help=True, help="Run a ZooKeeper server on this machine.")
 
 
-@zookeeper.command(
-    "start",
-    epilog=examples(
-        "zookeeper start",
-        "zookeeper start conf/zookeeper.properties",
-    ),
-)
+@zookeeper.command("start", epilog=examples("zookeeper start", "zookeeper start conf/zookeeper.properties"))
 def start(
     properties: Annotated[
         Path | None, typer.Argument(help="zookeeper.properties; defaults apply if omitted.")

@@ -40,8 +40,7 @@ _REPLICAS_MAX = 2**15 - 1  # the replication factor is an int16 in the request
 
 
 @topics.command(
-    "create",
-    epilog=examples("topics create flights --partitions 4 --config retention.ms=86400000"),
+    "create", epilog=examples("topics create flights --partitions 4 --config retention.ms=86400000")
 )
 def create(
     name: Name,
@@ -110,8 +109,7 @@ def _own_properties(cluster: Cluster, name: str) -> str:
 
 
 @topics.command(
-    "alter",
-    epilog=examples("topics alter flights --config retention.ms=60000 --delete-config segment.bytes"),
+    "alter", epilog=examples("topics alter flights --config retention.ms=60000 --delete-config segment.bytes")
 )
 def alter(
     name: Name,
@@ -154,8 +152,7 @@ _THE_END = "end"
 
 
 @topics.command(
-    "delete-records",
-    epilog=examples("topics delete-records flights --before 0=1000 --before 1=end --yes"),
+    "delete-records", epilog=examples("topics delete-records flights --before 0=1000 --before 1=end --yes")
 )
 def delete_records(
     name: Name,

@@ -56,12 +56,7 @@ class GroupThread:
     """*Thread-safe: the lock guards `_member` and the times.* Shared by the program's thread and its own."""
 
     def __init__(
-        self,
-        config: GroupConsumerConfig,
-        topics: TopicLookUp,
-        clock: Clock,
-        *,
-        notify: Callable[[], None],
+        self, config: GroupConsumerConfig, topics: TopicLookUp, clock: Clock, *, notify: Callable[[], None]
     ) -> None:
         """``notify`` is called from the thread when ``pending`` has a change or a failure."""
         self._config, self._topics, self._clock = config, topics, clock
@@ -341,9 +336,7 @@ class GroupThread:
         if isinstance(goodbye, LeaveGroupRequest):
             many = connection.version(ApiKey.LEAVE_GROUP) >= _MEMBERS_VERSION
             goodbye = LeaveGroupRequest(
-                goodbye.group_id,
-                "" if many else goodbye.member_id,
-                goodbye.members if many else (),
+                goodbye.group_id, "" if many else goodbye.member_id, goodbye.members if many else ()
             )
         deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
         answer = connection.request(goodbye, deadline=deadline)

@@ -152,12 +152,7 @@ def _read_pem(text: str) -> Keys:
 
 def _read_pkcs12(data: bytes, password: _Password, *, keys: bool) -> Keys:
     try:
-        from cryptography.hazmat.primitives.serialization import (
-            Encoding,
-            NoEncryption,
-            PrivateFormat,
-            pkcs12,
-        )
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError as e:
         raise _Unreadable(
             "it is a PKCS12 store, which needs cryptography, on driver and executors: "

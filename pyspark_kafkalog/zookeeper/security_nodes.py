@@ -24,14 +24,7 @@ from urllib.parse import quote, unquote
 
 from pyspark_kafkalog.config.zookeeper_config import znode_name
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.security.acls import (
-    Acl,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-    parse_word,
-)
+from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType, parse_word
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode, json_bytes, json_object, text_of
 
 CHANGES_KEPT_MS = 15 * 60 * 1000

@@ -175,9 +175,7 @@ class ZooKeeperSession:
         self._access = protection.access
         # Leaves time for three attempts per session timeout: the first may never be answered.
         self._handler = Connector(
-            protection.context,
-            max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS),
-            self._connecting,
+            protection.context, max(session_timeout_ms / 3000, _LEAST_ANSWER_SECONDS), self._connecting
         )
         self._client: Any = KazooClient(
             hosts=self.hosts,

@@ -284,9 +284,7 @@ class ProducerPool:
     """
 
     def __init__(
-        self,
-        make: Callable[[BrokerNode], Channel],
-        send_elsewhere: Callable[[Sequence[QueueItem]], object],
+        self, make: Callable[[BrokerNode], Channel], send_elsewhere: Callable[[Sequence[QueueItem]], object]
     ) -> None:
         self._make, self._send_elsewhere = make, send_elsewhere
         self._lock = threading.Lock()
