@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pyspark_kafkalog.classic.consumer.stream import MessageMetadata
 from pyspark_kafkalog.classic.producer.async_producer import EventQueue, QueueClosed, QueueItem
@@ -42,18 +42,6 @@ Lost: TypeAlias = Callable[[int, KafkaError], bool]
 """Called on any thread with the number of messages that failed and the error; returns whether to continue."""
 
 
-class MirrorTarget(Protocol):
-    """*Thread-safe.* Keeps the order of messages of each source partition."""
-
-    def send(self, source: str, where: MessageMetadata) -> None:
-        """Sends a message; blocks while too many are in flight. Failures go to `Lost`."""
-
-    def flush(self) -> None: ...
-
-    def close(self, *, at_once: bool = False) -> None:
-        """Delivers accepted messages, or with ``at_once`` none, and ends."""
-
-
 class ProducerTarget:
     """*Thread-safe: a lock guards its producers.* Sends on today's wire with a `Producer`, idempotent unless
     the target needs message sets of v0 or v1.
@@ -73,6 +61,7 @@ class ProducerTarget:
         self._last: dict[tuple[str, str, int, int], Producer] = {}
 
     def send(self, source: str, where: MessageMetadata) -> None:
+        """Keeps the order of each source partition; blocks while too many are in flight. Failures: `Lost`."""
         record = where.record
         try:
             producer = self._producer(source, where)
@@ -96,6 +85,7 @@ class ProducerTarget:
             producer.flush()
 
     def close(self, *, at_once: bool = False) -> None:
+        """Delivers accepted messages, or with ``at_once`` none, and ends."""
         for producer in self._all_producers():
             producer.close(0 if at_once else None)
 
@@ -183,7 +173,7 @@ class RequestTarget:
         self._thread = threading.Thread(target=self._run, name="kafkalog-mirror-target", daemon=True)
         self._thread.start()
 
-    def send(self, source: str, where: MessageMetadata) -> None:  # noqa: ARG002  (as every target)
+    def send(self, source: str, where: MessageMetadata) -> None:  # noqa: ARG002  (as `ProducerTarget`)
         record = where.record
         if not self._drop_warned and (record.key is not None or record.headers or record.value is None):
             self._drop_warned = True
@@ -321,6 +311,9 @@ def _requests(rows: Sequence[tuple[QueueItem, int]]) -> list[ProducerRequest]:
         for (topic, partition), of_partition in runs.items()
         for codec, messages in of_partition
     ]
+
+
+MirrorTarget = ProducerTarget | RequestTarget
 
 
 def target_of(config: Mirroring, lost: Lost, *, clock: Clock = SYSTEM_CLOCK) -> MirrorTarget:

@@ -146,13 +146,10 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
         "missing": commit.missing,
         "after": commit.parent or "start",
         "in effect": "yes" if in_effect else "rewound",
-        "where": ", ".join(_from_here(out.place) for out in commit.outputs) or commit.note or None,
+        "where": ", ".join(out.place.removeprefix(f"{Path.cwd()}/") for out in commit.outputs)
+        or commit.note
+        or None,
     }
-
-
-def _from_here(place: str) -> str:
-    """So that tables stay narrow."""
-    return place.removeprefix(f"{Path.cwd()}/")
 
 
 @ledgers.command(

@@ -67,7 +67,7 @@ def mirror(
             running.stop()
         finally:
             if not quiet:
-                typer.echo(_summary(running), err=True)
+                typer.echo(f"read {_amount(running.progress())}{_undelivered(running)}", err=True)
 
 
 def _asked(number: int, stops: queue.SimpleQueue[int]) -> None:
@@ -91,17 +91,12 @@ class _Rate:
 def _status(running: Mirror, rate: _Rate) -> str:
     sources = running.progress()
     a_second = rate.of(sum(source.message_count for source in sources))
-    return f"{a_second:,.0f} messages/s{_undelivered(running)}; " + "; ".join(map(_of_source, sources))
-
-
-def _of_source(source: SourceProgress) -> str:
-    lag = "lag unknown" if source.lag is None else f"lag {source.lag:,}"
-    partitions = counted(source.partition_count, "partition")
-    return f"{source.name}: {_amount([source])}, {partitions}, {lag}"
-
-
-def _summary(running: Mirror) -> str:
-    return f"read {_amount(running.progress())}{_undelivered(running)}"
+    texts = []
+    for source in sources:
+        lag = "lag unknown" if source.lag is None else f"lag {source.lag:,}"
+        partitions = counted(source.partition_count, "partition")
+        texts.append(f"{source.name}: {_amount([source])}, {partitions}, {lag}")
+    return f"{a_second:,.0f} messages/s{_undelivered(running)}; {'; '.join(texts)}"
 
 
 def _undelivered(running: Mirror) -> str:

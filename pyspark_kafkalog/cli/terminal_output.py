@@ -109,11 +109,9 @@ def size(byte_count: int) -> str:
 
 def printable(text: str) -> str:
     """``text`` for a terminal, with control characters escaped."""
-    return text if text.isprintable() else "".join(map(_printable, text))
-
-
-def _printable(one: str) -> str:
-    return one if one.isprintable() else one.encode("unicode_escape").decode()
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, total: Row | None = None) -> None:

@@ -80,7 +80,8 @@ def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
     # Topics with few subscribers first; the others can even it out.
     for tp in sorted(free, key=lambda tp: len(takers[tp.topic])):
         shares[min(takers[tp.topic], key=lambda m: len(shares[m]))].append(tp)
-    _even_out(shares, takers)
+    while _move_one(shares, takers):
+        pass  # ends because each move lowers the sum of squared sizes
     return {member: sorted(held) for member, held in shares.items()}
 
 
@@ -119,12 +120,6 @@ def _owners(members: Sequence[Subscriber], counts: Counts) -> dict[TopicPartitio
                 if tp.topic in member.topics and tp.partition < counts.get(tp.topic, 0):
                     claims[tp].append(member.member_id)
     return {tp: claimants[0] for tp, claimants in claims.items() if len(claimants) == 1}
-
-
-def _even_out(shares: Shares, takers: Mapping[str, Sequence[str]]) -> None:
-    """Ends because each move lowers the sum of squared sizes."""
-    while _move_one(shares, takers):
-        pass
 
 
 def _move_one(shares: Shares, takers: Mapping[str, Sequence[str]]) -> bool:

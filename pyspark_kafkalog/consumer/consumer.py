@@ -88,8 +88,7 @@ class Consumer:
         self.config = config
         self._clock = clock
         self._cluster = Cluster(config, clock=clock)
-        self._fetcher = RecordFetcher(self._cluster, config, clock)
-        self._fetcher.out_of_range = self._out_of_range
+        self._fetcher = RecordFetcher(self._cluster, config, clock, self._out_of_range)
         self._group: GroupThread | None = None
         self._subscribed: frozenset[str] | re.Pattern[str] | None = None
         self._callbacks: dict[PartitionChange, OnPartitions | None] = {}

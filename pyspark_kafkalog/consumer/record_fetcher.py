@@ -203,10 +203,17 @@ class _Flight:
 class RecordFetcher:
     """*Not thread-safe: the program's thread*, except `wake`. ``readings`` are the assigned partitions."""
 
-    def __init__(self, cluster: Cluster, config: GroupConsumerConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: GroupConsumerConfig,
+        clock: Clock,
+        out_of_range: Callable[[Reading, KafkaError], None],
+    ) -> None:
+        """``out_of_range`` is called if a position is not in the log."""
         self.readings: dict[TopicPartition, Reading] = {}
-        self.out_of_range: Callable[[Reading, KafkaError], None] = lambda _, error: _raise(error)
         self._cluster, self._config, self._clock = cluster, config, clock
+        self._out_of_range = out_of_range
         self._pool = ConnectionPool(config, clock=clock)
         self._poller = Poller()
         self._flights: dict[int, _Flight] = {}
@@ -370,7 +377,7 @@ class RecordFetcher:
         offset = reading.fetch_from
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             text = f"{peer}: {reading.tp} has no offset {offset}"
-            self.out_of_range(reading, error_for(part.error_code, text))
+            self._out_of_range(reading, error_for(part.error_code, text))
             return
         if part.error_code != ErrorCode.NONE:
             text = f"{peer}: {reading.tp} at offset {offset}: {part.error_code.name}"
@@ -420,7 +427,3 @@ class RecordFetcher:
         for asked in flight.asked.values():
             asked.reading.in_flight = False
         self._postpone([asked.reading for asked in flight.asked.values()], error)
-
-
-def _raise(error: KafkaError) -> None:
-    raise error

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pyspark_kafkalog.classic.consumer.stream import BatchSets, MessageSet, SetReader, V07Sets
 from pyspark_kafkalog.client.connection import Connection
@@ -63,20 +63,9 @@ class FetchedSet:
     sets: SetReader
 
 
-class BrokerReader(Protocol):
-    """*Not thread-safe.* Reads from one broker over one connection."""
-
-    peer: str
-
-    def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]: ...
-
-    def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """Offsets, largest first."""
-
-    def close(self) -> None: ...
-
-
 class BrokerReader07:
+    """*Not thread-safe.* Reads from one broker over one connection, on 0.7's wire."""
+
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
@@ -95,6 +84,7 @@ class BrokerReader07:
         return [FetchedSet(one.error_code, one.messages, V07Sets()) for one in responses]
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
+        """Largest first."""
         try:
             answer = self._connection.request(request, deadline=deadline)
         except ConnectionClosed as e:
@@ -210,6 +200,9 @@ class BrokerReader08:
 
     def close(self) -> None:
         self._connection.close()
+
+
+BrokerReader = BrokerReader07 | BrokerReader08
 
 
 class SimpleConsumer:
@@ -355,7 +348,8 @@ class SimpleConsumer:
 
     def _open(self, deadline: Deadline) -> BrokerReader:
         if self._reader is None:
-            make = BrokerReader07 if self.config.protocol == PROTOCOL_07 else BrokerReader08
+            of_07 = self.config.protocol == PROTOCOL_07
+            make: type[BrokerReader] = BrokerReader07 if of_07 else BrokerReader08
             self._reader = make(self._host, self._port, self.config, deadline=deadline, clock=self._clock)
         return self._reader
 

@@ -6,7 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import KafkaError
@@ -27,25 +27,8 @@ _LENGTH_BYTES = 4
 _BATCH_START_BYTES = 12
 
 
-class SetReader(Protocol):
-    """Reads message sets of one generation. Pure; ``offset`` is the requested one."""
-
-    def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]: ...
-
-    def records(
-        self, data: memoryview, offset: int, max_bytes: int
-    ) -> Iterator[tuple[Codec, Iterator[Record]]]:
-        """For each entry its codec and its messages, with all fields."""
-
-    def end(self, data: memoryview, offset: int) -> int:
-        """The offset after the whole entries in ``data``, else ``offset``."""
-
-    def first_size(self, data: memoryview) -> int | None:
-        """What the first entry claims, in bytes; None if its length is incomplete."""
-
-
 class V07Sets:
-    """Message sets of 0.7, which begin at the requested offset."""
+    """Reads message sets of 0.7, which begin at the requested ``offset``. Pure."""
 
     def messages(self, data: memoryview, offset: int, max_bytes: int) -> Iterator[MessageAndOffset]:
         return v07.messages(data, offset, max_bytes=max_bytes)
@@ -53,6 +36,7 @@ class V07Sets:
     def records(
         self, data: memoryview, offset: int, max_bytes: int
     ) -> Iterator[tuple[Codec, Iterator[Record]]]:
+        """For each entry its codec and its messages, with all fields."""
         form, position = V07Format(), 0
         for entry in v07.entries(data, offset):
             frame = form.frame_at(data, position, entry.offset)
@@ -62,11 +46,13 @@ class V07Sets:
             position = entry.end
 
     def end(self, data: memoryview, offset: int) -> int:
+        """The offset after the whole entries in ``data``, else ``offset``."""
         for entry in v07.entries(data, offset):
             offset = entry.next_offset
         return offset
 
     def first_size(self, data: memoryview) -> int | None:
+        """What the first entry claims, in bytes; None if its length is incomplete."""
         if len(data) < _LENGTH_BYTES:
             return None
         return _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)
@@ -115,6 +101,9 @@ class BatchSets:
             data[_BATCH_START_BYTES - _LENGTH_BYTES : _BATCH_START_BYTES], "big", signed=True
         )
         return _BATCH_START_BYTES + length
+
+
+SetReader = V07Sets | BatchSets
 
 
 class MessageSet:

@@ -169,7 +169,8 @@ class GroupMember:
             if key in self.taken:
                 continue
             self.owned[key] = claim
-            if self._claim(key, claim):
+            thread = thread_id(self.consumer, claim.stream)
+            if registries.claim(self._session, self._layout, self._group, key.topic, key.name, thread):
                 claimed[key] = claim
             else:
                 del self.owned[key]
@@ -187,10 +188,6 @@ class GroupMember:
         """In the current session. Thread-safe."""
         node = self._session.read(self._layout.consumer(self._group, self.consumer))
         return node is not None and node.owner == self._session.credentials[0]
-
-    def _claim(self, key: PartitionKey, claim: Claim) -> bool:
-        thread = thread_id(self.consumer, claim.stream)
-        return registries.claim(self._session, self._layout, self._group, key.topic, key.name, thread)
 
     def _release(self, keys: Collection[PartitionKey]) -> None:
         read = self.taken.intersection(keys)

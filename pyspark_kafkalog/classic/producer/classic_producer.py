@@ -79,8 +79,7 @@ class ClassicProducer:
         )
         self._event_handler, self._callbacks, self._clock = event_handler, callback_handler, clock
         self._closed = False
-        makers = {"sync": self._sync_channel, "async": self._async_channel}
-        self._pool = ProducerPool(makers[config.producer_type], self._send_elsewhere)
+        self._pool = ProducerPool(self._channel, self._send_elsewhere)
         self._router = router_of(config, partitioner)
         try:
             self._router.start(self._pool.keep)
@@ -205,14 +204,14 @@ class ClassicProducer:
             except Exception:
                 logger.exception("a callback handler failed")
 
-    def _sync_channel(self, broker: BrokerNode) -> Channel:
-        producer = SyncProducer(broker.host, broker.port, self.config, clock=self._clock)
-        return SyncChannel(producer, self.config, self._encoder)
-
-    def _async_channel(self, broker: BrokerNode) -> Channel:
+    def _channel(self, broker: BrokerNode) -> Channel:
+        host, port = broker.host, broker.port
+        if self.config.producer_type == "sync":
+            producer = SyncProducer(host, port, self.config, clock=self._clock)
+            return SyncChannel(producer, self.config, self._encoder)
         return AsyncChannel(
-            broker.host,
-            broker.port,
+            host,
+            port,
             self.config,
             encoder=self._encoder,
             event_handler=self._event_handler,

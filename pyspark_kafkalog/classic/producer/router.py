@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -105,24 +106,34 @@ class BrokerPartition(NamedTuple):
 Changed: TypeAlias = Callable[[Mapping[int, BrokerNode]], object]
 
 
-class BrokerDirectory(Protocol):
-    """*Thread-safe.* Metadata of brokers and topics."""
+class BrokerDirectory(ABC):
+    """*Thread-safe: its lock guards its data.* Metadata of brokers and topics."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: dict[int, BrokerNode] = {}
+        self._changed: Changed = lambda _live: None
 
     def start(self, changed: Changed) -> None:
-        """Looks up the brokers; calls ``changed`` now, and later on any thread."""
+        """Calls ``changed`` with the live brokers, and again after each change, on any thread."""
+        self._changed = changed
 
+    @abstractmethod
     def partitions(self, topic: str) -> list[BrokerPartition]:
         """In partitioner order; at least one."""
 
-    def broker(self, broker: int) -> BrokerNode | None: ...
+    def broker(self, broker: int) -> BrokerNode | None:
+        return self._live.get(broker)
 
+    @abstractmethod
     def refresh(self, topic: str) -> None:
         """Looks up ``topic`` and the brokers again before the next use."""
 
+    @abstractmethod
     def close(self) -> None: ...
 
 
-class ZooKeeperDirectory:
+class ZooKeeperDirectory(BrokerDirectory):
     """*Thread-safe: its lock guards its data.* Reads the registries, and again when a watch fires.
 
     The design papers' watches: on the list of brokers, and from a topic's first use on its creation and its
@@ -130,16 +141,15 @@ class ZooKeeperDirectory:
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, first_partition: int) -> None:
+        super().__init__()
         self._session, self._layout, self._first = session, layout, first_partition
-        self._lock, self._looking = threading.Lock(), threading.Lock()
-        self._live: dict[int, BrokerNode] = {}
+        self._looking = threading.Lock()
         self._partitions: dict[str, list[BrokerPartition]] = {}
         self._changes: dict[str, int] = defaultdict(int)
         self._watches: dict[str, RegistryWatch] = {}
-        self._changed: Changed = lambda _live: None
 
     def start(self, changed: Changed) -> None:
-        self._changed = changed
+        super().start(changed)
         self._session.start()
         self._look()
         watch_brokers(self._session, self._layout, self._look)
@@ -154,7 +164,8 @@ class ZooKeeperDirectory:
                 )
             change = self._changes[topic]
         nodes = partitions(self._session, self._layout, topic)
-        rows = sorted((BrokerPartition(node.broker, node.number) for node in nodes), key=self._order)
+        rows = [BrokerPartition(node.broker, node.number) for node in nodes]
+        rows.sort(key=lambda row: row if self._layout.brokers_own_partitions else (0, row.partition))
         with self._lock:
             if not rows:
                 rows = [BrokerPartition(broker, self._first) for broker in sorted(self._live)]
@@ -168,18 +179,12 @@ class ZooKeeperDirectory:
             )
         return rows
 
-    def broker(self, broker: int) -> BrokerNode | None:
-        return self._live.get(broker)
-
     def refresh(self, topic: str) -> None:
         self._topic_changed(topic)
         self._look()
 
     def close(self) -> None:
         self._session.close()
-
-    def _order(self, row: BrokerPartition) -> tuple[int, int]:
-        return (row.broker if self._layout.brokers_own_partitions else 0, row.partition)
 
     def _topic_changed(self, topic: str) -> None:
         with self._lock:
@@ -197,17 +202,12 @@ class ZooKeeperDirectory:
                 self._changed(live)
 
 
-class ClusterDirectory:
+class ClusterDirectory(BrokerDirectory):
     """*Thread-safe: its lock is held during each look-up.* Asks a broker, on today's wire."""
 
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__()
         self._cluster = Cluster(config, clock=clock)
-        self._lock = threading.Lock()
-        self._live: dict[int, BrokerNode] = {}
-        self._changed: Changed = lambda _live: None
-
-    def start(self, changed: Changed) -> None:
-        self._changed = changed
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
         with self._lock:
@@ -222,9 +222,6 @@ class ClusterDirectory:
         if not same:
             self._changed(live)
         return found
-
-    def broker(self, broker: int) -> BrokerNode | None:
-        return self._live.get(broker)
 
     def refresh(self, topic: str) -> None:
         with self._lock:
@@ -262,17 +259,6 @@ class Destination(NamedTuple):
     partition: int
 
 
-class Router(Protocol):
-    def start(self, changed: Changed) -> None: ...
-
-    def route(self, topic: str, key: Any) -> Destination:
-        """Raises `InvalidPartitions` for a partitioner's number; BROKER_NOT_AVAILABLE: none is live."""
-
-    def failed(self, topic: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class RandomRouter:
     """*Thread-safe: immutable.* ``broker.list``: a random broker and partition, whatever the key.
 
@@ -286,7 +272,7 @@ class RandomRouter:
     def start(self, changed: Changed) -> None:
         changed({broker.id: broker for broker in self._brokers})
 
-    def route(self, topic: str, key: Any) -> Destination:  # noqa: ARG002  (as every router)
+    def route(self, topic: str, key: Any) -> Destination:  # noqa: ARG002  (as `PartitionRouter`)
         return Destination(self._random.choice(self._brokers), ANY_PARTITION)
 
     def failed(self, topic: str) -> None: ...
@@ -307,6 +293,7 @@ class PartitionRouter:
         self._directory.start(changed)
 
     def route(self, topic: str, key: Any) -> Destination:
+        """Raises `InvalidPartitions` for a partitioner's number; BROKER_NOT_AVAILABLE: none is live."""
         for _ in range(self._retries + 1):
             rows = self._directory.partitions(topic)
             chosen = rows[self._chosen(topic, key, len(rows))]
@@ -332,6 +319,9 @@ class PartitionRouter:
                 f"{topic}: the partitioner chose {number} for key {key!r}; allowed: 0 to {count - 1}"
             )
         return number
+
+
+Router = RandomRouter | PartitionRouter
 
 
 def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = None) -> Router:

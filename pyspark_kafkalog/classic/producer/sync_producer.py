@@ -8,7 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.connection07 import Connection07
@@ -58,29 +58,9 @@ class ProducerRequest:
     codec: Codec = Codec.NONE
 
 
-class BrokerWriter(Protocol):
-    """*Not thread-safe: one thread at a time.* Writes to one broker over one connection."""
-
-    peer: str
-
-    @property
-    def broken(self) -> bool: ...
-
-    @property
-    def unconfirmed(self) -> int: ...
-
-    def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
-        """With ``request.required.acks`` waits until the broker has them."""
-
-    def confirm(self, deadline: Deadline) -> None: ...
-
-    def look(self) -> None:
-        """Raises `ConnectionLost` if the broker has closed the connection; does not wait."""
-
-    def close(self) -> None: ...
-
-
 class BrokerWriter07:
+    """*Not thread-safe.* Writes to one broker over one connection, on 0.7's wire."""
+
     def __init__(
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
@@ -98,6 +78,7 @@ class BrokerWriter07:
         return self._connection.unconfirmed
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
+        """With ``request.required.acks`` waits until the broker has them."""
         produces = [
             v07.ProduceRequest(
                 r.topic, r.partition, self._encoded(r, [_payload(r.topic, message) for message in r.messages])
@@ -124,6 +105,7 @@ class BrokerWriter07:
             ) from e
 
     def look(self) -> None:
+        """Raises `ConnectionLost` if the broker has closed the connection; does not wait."""
         self._connection.look()
 
     def close(self) -> None:
@@ -278,6 +260,9 @@ class BrokerWriter08:
         return sorted(chosen)
 
 
+BrokerWriter = BrokerWriter07 | BrokerWriter08
+
+
 def _too_large(peer: str, topic: str, size: int, limit: int) -> MessageTooLarge:
     return MessageTooLarge(f"{peer}: {topic}: a message of {size} bytes is above max.message.size={limit}")
 
@@ -397,7 +382,7 @@ class SyncProducer:
                         "and this one was not sent"
                     ) from e
                 logger.info("%s: connecting again: %s", self.peer, e)
-        make = BrokerWriter07 if self.config.protocol == PROTOCOL_07 else BrokerWriter08
+        make: type[BrokerWriter] = BrokerWriter07 if self.config.protocol == PROTOCOL_07 else BrokerWriter08
         self._writer = make(self._host, self._port, self.config, deadline=deadline, clock=self._clock)
         self._sent, self._connected_at = 0, self._clock.monotonic()
         return self._writer
