@@ -42,20 +42,17 @@ acls = ClusterCommands(
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Topic; may be repeated.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Group; may be repeated.")]
-Ids = Annotated[
-    list[str] | None, typer.Option("--transactional-id", help="Transactional id; may be repeated.")
-]
+Ids = Annotated[list[str] | None, typer.Option(help="Transactional id; may be repeated.")]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="Treat these names as prefixes.")]
 Operations = Annotated[
     list[str] | None,
     typer.Option(
-        "--operation",
         help="Read, Write, Create, Delete, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, "
-        "IdempotentWrite or All; may be repeated.",
+        "IdempotentWrite or All; may be repeated."
     ),
 ]
-Host = Annotated[str | None, typer.Option("--host", help="Client address; default: any.")]
+Host = Annotated[str | None, typer.Option(help="Client address; default: any.")]
 Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow; denials take precedence.")]
 
 
@@ -81,9 +78,7 @@ def list_(
 
 @acls.command("add", epilog=examples("acls add User:alice --operation Read --topic orders"))
 def add(
-    principal: Annotated[
-        str, typer.Argument(metavar="PRINCIPAL", help="User:NAME, or User:* for everybody.")
-    ],
+    principal: Annotated[str, typer.Argument(metavar="PRINCIPAL", help="User:NAME; User:* is everybody.")],
     topic: Topics = None,
     group: Groups = None,
     transactional_id: Ids = None,

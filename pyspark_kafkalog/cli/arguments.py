@@ -41,21 +41,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SERVER = "KAFKALOG_BOOTSTRAP_SERVER"
 Servers = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to connect to first, host:port,..."
-    ),
+    str, typer.Option("--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to start with: host:port,...")
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
 
 _COMMAND_CONFIG = "KAFKALOG_COMMAND_CONFIG"
 _CommandConfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        envvar=_COMMAND_CONFIG,
-        help="File with the client's properties, such as security.protocol and sasl.*.",
-    ),
+    Path | None, typer.Option(envvar=_COMMAND_CONFIG, help="File with client properties, such as sasl.*.")
 ]
 _properties_file: ContextVar[Path | None] = ContextVar("command_config", default=None)
 

@@ -94,49 +94,23 @@ class OnCorrupt(str, Enum):
 
 
 From = Annotated[str, typer.Option("--from", help=f"Position to start at: {FORMS}.")]
-To = Annotated[
-    str | None, typer.Option("--to", help="Position to stop at, in the same forms; default: the current end.")
-]
+To = Annotated[str | None, typer.Option(help="Stop at this position; default: the current end.")]
 Follow = Annotated[
-    bool,
-    typer.Option(
-        "--follow", "-f", help="Wait for new records, until Ctrl-C; a member of a group also until SIGTERM."
-    ),
+    bool, typer.Option("--follow", "-f", help="Wait for more records until Ctrl-C or SIGTERM.")
 ]
 Most = Annotated[int | None, typer.Option("--max", "-n", min=0, help="Stop after this many records.")]
-Form = Annotated[
-    Format,
-    typer.Option(
-        "--format",
-        help="value: one line per value. raw: values without separators. json: one JSON object per line.",
-    ),
-]
+Form = Annotated[Format, typer.Option("--format", help="value, json: one per line; raw: no separators.")]
 KeySeparator = Annotated[
-    str | None,
-    typer.Option(
-        "--key-separator",
-        help="With --format value: print the key and this separator (\\t is a tab) before the value.",
-    ),
+    str | None, typer.Option(help="Print the key and this separator (\\t: tab) before each value.")
 ]
-Seen = Annotated[
-    Isolation,
-    typer.Option("--isolation-level", help="Whether records of open and aborted transactions are read."),
-]
-Corrupt = Annotated[
-    OnCorrupt,
-    typer.Option("--on-corrupt-batch", help="What to do with a corrupt batch: fail, or report and skip it."),
-]
+Seen = Annotated[Isolation, typer.Option(help="read_committed: no records of open or aborted transactions.")]
+Corrupt = Annotated[OnCorrupt, typer.Option(help="Fail at a corrupt batch, or report and skip it.")]
 InGroup = Annotated[
     str | None,
-    typer.Option(
-        "--group",
-        "-g",
-        help="Read as a member of this consumer group, from its committed offsets (where it has none, from "
-        "--from, earliest or latest), shared with its other members; what is written is committed.",
-    ),
+    typer.Option("--group", "-g", help="Join this group: start at its offsets, else at --from; commit."),
 ]
 Property = Annotated[
-    list[str] | None, typer.Option("--property", help="Consumer property, name=value; may be repeated.")
+    list[str] | None, typer.Option("--property", help="Property name=value; may be repeated.")
 ]
 
 

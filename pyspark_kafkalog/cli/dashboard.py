@@ -51,8 +51,7 @@ _NUMBERS_WIDTH = 52  # width of the columns after a table's first
 _CLEAR = "\x1b[H\x1b[J"
 
 Ledgers = Annotated[
-    str | None,
-    typer.Option("--ledger", help="Also show the loads with ledgers in this directory or URL (offsetsPath)."),
+    str | None, typer.Option(help="Also show the loads with ledgers in this directory or URL.")
 ]
 
 
@@ -62,7 +61,7 @@ watching = ClusterCommands()
 @watching.command(epilog=examples("top -b localhost:9092", "top -b localhost:9092 --once"))
 def top(
     ledger: Ledgers = None,
-    every: Annotated[float, typer.Option("--every", help="Seconds between updates.")] = 2.0,
+    every: Annotated[float, typer.Option(help="Seconds between updates.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print once and exit.")] = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
@@ -90,9 +89,7 @@ def top(
 )
 def dashboard(
     ledger: Ledgers = None,
-    listen: Annotated[
-        str, typer.Option("--listen", help="Address to serve on, host:port.")
-    ] = "127.0.0.1:9309",
+    listen: Annotated[str, typer.Option(help="Address to serve on, host:port.")] = "127.0.0.1:9309",
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Serve a page with the cluster's brokers, topics, consumer groups and loads, until Ctrl-C.

@@ -62,20 +62,10 @@ groups = ClusterCommands(
 )
 Group = Annotated[str, typer.Argument(help="The group.")]
 To = Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")]
-ShiftBy = Annotated[int | None, typer.Option("--shift-by", help="Move by this many offsets; negative: back.")]
-ByDuration = Annotated[
-    str | None,
-    typer.Option(
-        "--by-duration", help="To the first record within this time before now: PT30M, PT2H, P1DT12H."
-    ),
-]
-FromFile = Annotated[
-    Path | None,
-    typer.Option("--from-file", help="To the offsets in a CSV file with lines topic,partition,offset."),
-]
-AllTopics = Annotated[
-    bool, typer.Option("--all-topics", help="All topics in which the group has committed offsets.")
-]
+ShiftBy = Annotated[int | None, typer.Option(help="Move by this many offsets; negative: back.")]
+ByDuration = Annotated[str | None, typer.Option(help="To this time before now: PT30M, PT2H, P1DT12H.")]
+FromFile = Annotated[Path | None, typer.Option(help="To the offsets in a CSV file: topic,partition,offset.")]
+AllTopics = Annotated[bool, typer.Option("--all-topics", help="All topics with committed offsets.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print the new offsets as lines for --from-file.")]
 
 _DESCRIBED = ("group", "state", "protocol_type", "protocol", "kind")
@@ -99,9 +89,7 @@ def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
 )
 def describe(
     group: Group,
-    members: Annotated[
-        bool, typer.Option("--members", help="Show members and their partitions instead of offsets.")
-    ] = False,
+    members: Annotated[bool, typer.Option("--members", help="Show members, not offsets.")] = False,
     as_json: AsJson = False,
     server: Servers = DEFAULT_SERVER,
 ) -> None:

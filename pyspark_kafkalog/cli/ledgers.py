@@ -55,9 +55,7 @@ def history(
     name: Name,
     offsets: Offsets,
     limit: Annotated[int | None, typer.Option(min=1, help="Show only this many, the newest.")] = None,
-    partitions: Annotated[
-        bool, typer.Option("--partitions", help="Show what each load read, one row per partition.")
-    ] = False,
+    partitions: Annotated[bool, typer.Option("--partitions", help="Show one row per partition.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the commits of a load, oldest first.
@@ -135,6 +133,7 @@ def _columns(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list
 
 
 def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
+    places = [out.place.removeprefix(f"{Path.cwd()}/") for out in commit.outputs]
     return {
         "load": commit.number,
         "at": commit.created,
@@ -146,9 +145,7 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
         "missing": commit.missing,
         "after": commit.parent or "start",
         "in effect": "yes" if in_effect else "rewound",
-        "where": ", ".join(out.place.removeprefix(f"{Path.cwd()}/") for out in commit.outputs)
-        or commit.note
-        or None,
+        "where": ", ".join(places) or commit.note or None,
     }
 
 
@@ -161,15 +158,9 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
 )
 def verify(
     name: Annotated[str | None, typer.Argument(metavar="LOAD", help="The name of the load.")] = None,
-    offsets: Annotated[
-        str | None, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")
-    ] = None,
-    database: Annotated[
-        str | None, typer.Option(help="URL of a database that the load wrote to: check it, too.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Instead: path or URL to test as a place for ledgers.")
-    ] = None,
+    offsets: Annotated[str | None, typer.Option(help="Directory of the ledgers (offsetsPath).")] = None,
+    database: Annotated[str | None, typer.Option(help="Also check tables in this database (URL).")] = None,
+    store: Annotated[str | None, typer.Option(help="Only test whether this place can hold ledgers.")] = None,
 ) -> None:
     """Check a ledger and the files of its loads, and with --database their tables. Prints what is wrong; the
     exit code is then 1. With --store test whether ledgers can be kept in a place: records are written there
@@ -235,9 +226,7 @@ def gc(
     name: Name,
     offsets: Offsets,
     keep: Annotated[int, typer.Option(min=1, help="Leave this many loads, the newest, as they are.")] = 1,
-    older_than: Annotated[
-        str, typer.Option("--older-than", help="Remove output files only from this age on: 7d, 12h, 30m, 0s.")
-    ] = "7d",
+    older_than: Annotated[str, typer.Option(help="Minimum age of removed files: 7d, 12h, 30m, 0s.")] = "7d",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
     """Remove what is no longer needed: receipts and marks of committed loads, which are summed up first, and
@@ -327,24 +316,15 @@ def open_ledger(name: str, offsets: str) -> Ledger:
 def rewind(
     name: Name,
     offsets: Offsets,
-    to: Annotated[
-        str | None, typer.Option("--to", help="commit:37 to continue after load 37, or start.")
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime",
-            help="To each partition's first record at or after this time: ISO 8601, by default UTC.",
-        ),
-    ] = None,
+    to: Annotated[str | None, typer.Option(help="commit:37 to continue after load 37, or start.")] = None,
+    to_datetime: Annotated[str | None, typer.Option(help="To this time: ISO 8601, by default UTC.")] = None,
     to_offsets: Annotated[
-        Path | None,
-        typer.Option("--to-offsets", help="To the offsets in a CSV file with lines topic,partition,offset."),
+        Path | None, typer.Option(help="To the offsets in a CSV file: topic,partition,offset.")
     ] = None,
     server: Servers = DEFAULT_SERVER,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="With --to-datetime: data source option, name=value; may be repeated."),
+        typer.Option(help="For --to-datetime: data source option, name=value; may be repeated."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -472,12 +452,8 @@ def _read_again(ledger: Ledger, found: Rewind) -> Mapping[TopicPartition, tuple[
 def compact(
     name: Name,
     offsets: Offsets,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Only files in this directory; default: all of the load.")
-    ] = None,
-    target_size: Annotated[
-        str, typer.Option("--target-size", help="Approximate size of the new files: 64MB, 128MB, 1GB.")
-    ] = "128MB",
+    to: Annotated[str | None, typer.Option(help="Only files in this directory.")] = None,
+    target_size: Annotated[str, typer.Option(help="Size of the new files: 64MB, 128MB, 1GB.")] = "128MB",
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be merged.")] = False,
 ) -> None:

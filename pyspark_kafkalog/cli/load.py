@@ -63,31 +63,20 @@ loading = ClusterCommands()
 def load(
     name: Name,
     offsets: Offsets,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", help="Directory for the files, or a database's URL; not with --dry-run."),
-    ] = None,
+    to: Annotated[str | None, typer.Option(help="Directory for files, or a database's URL.")] = None,
     table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
     pattern: Annotated[
-        str | None,
-        typer.Option("--subscribe-pattern", help="Instead: regular expression for whole topic names."),
+        str | None, typer.Option("--subscribe-pattern", help="Instead: regular expression for topic names.")
     ] = None,
     server: Servers = DEFAULT_SERVER,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="Data source option, name=value; may be repeated.")
+        list[str] | None, typer.Option(help="Data source option, name=value; may be repeated.")
     ] = None,
-    on_pending: Annotated[
-        str,
-        typer.Option("--on-pending", help="What to do with an uncommitted plan: replay, fail or discard."),
-    ] = "replay",
+    on_pending: Annotated[str, typer.Option(help="Uncommitted plan: replay, fail or discard.")] = "replay",
     file_format: Annotated[str, typer.Option("--format", help="File format: parquet or orc.")] = "parquet",
     by_time: Annotated[
-        str | None,
-        typer.Option(
-            "--partition-by-time",
-            help="Write a directory for each day or hour of this column, such as timestamp.",
-        ),
+        str | None, typer.Option("--partition-by-time", help="Directories by day or hour of this column.")
     ] = None,
     grain: Annotated[str, typer.Option(help="With --partition-by-time: day or hour, in UTC.")] = "day",
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",

@@ -165,16 +165,14 @@ _IN_BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
 def lag(
     topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group.")] = None,
-    load: Annotated[str | None, typer.Option("--load", help="Name of a load.")] = None,
+    load: Annotated[str | None, typer.Option(help="Name of a load.")] = None,
     directory: Annotated[
         str | None, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")
     ] = None,
     as_json: AsJson = False,
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--option", help="For Kafka 0.7: protocol=0.7, and zookeeper.connect=... or broker.list=..."
-        ),
+        typer.Option(help="For Kafka 0.7: protocol=0.7, and zookeeper.connect or broker.list."),
     ] = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:

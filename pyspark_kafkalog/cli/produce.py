@@ -56,34 +56,29 @@ def produce(
     topic: Annotated[str, typer.Argument(help="The topic.")],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="FILE...", help="Files to send, in this order; standard input for - or if omitted."
-        ),
+        typer.Argument(metavar="FILE...", help="Files, in this order; default and -: standard input."),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(help="Split each line at this separator (\\t is a tab) into key and value.")
+        str | None, typer.Option(help="Split each line at this separator (\\t: tab) into key and value.")
     ] = None,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Each line is an object with key, value, partition, timestamp, headers."),
+        bool, typer.Option("--json", help="Lines are objects: key, value, partition, timestamp, headers.")
     ] = False,
     whole: Annotated[bool, typer.Option("--whole", help="Send each file as one record.")] = False,
     key: Annotated[str | None, typer.Option(help="Key of every record.")] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", help="Header of every record, name=value; may be repeated."),
+        typer.Option("--header", "-H", help="Header for all records, name=value; may be repeated."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Partition for every record.")
+        int | None, typer.Option("--partition", "-p", min=0, help="Partition for all records.")
     ] = None,
-    repartition: Annotated[
-        bool, typer.Option("--repartition", help="With --json: ignore the partitions in the input.")
-    ] = False,
+    repartition: Annotated[bool, typer.Option("--repartition", help="Ignore partitions in JSON.")] = False,
     compression: Annotated[
         str | None, typer.Option("--compression", "-z", help="Codec: none, gzip, snappy, lz4 or zstd.")
     ] = None,
     property_: Annotated[
-        list[str] | None, typer.Option("--property", help="Producer property, name=value; may be repeated.")
+        list[str] | None, typer.Option("--property", help="Client property, name=value; may be repeated.")
     ] = None,
     quiet: Quiet = False,
     server: Servers = DEFAULT_SERVER,

@@ -34,9 +34,7 @@ mirroring = ClusterCommands()
     epilog=examples("mirror conf/mirror.properties", "mirror --quiet conf/mirror.properties 2> mirror.log")
 )
 def mirror(
-    properties: Annotated[
-        Path, typer.Argument(help="Sources, target and topics: see conf/mirror.properties.")
-    ],
+    properties: Annotated[Path, typer.Argument(help="Properties: see conf/mirror.properties.")],
     quiet: Quiet = False,
 ) -> None:
     """Copy topics from the source clusters to the target, at least once, until SIGTERM or Ctrl-C.
@@ -114,9 +112,7 @@ zookeeper = typer.Typer(no_args_is_help=True, help="Run a ZooKeeper server on th
 
 @zookeeper.command("start", epilog=examples("zookeeper start", "zookeeper start conf/zookeeper.properties"))
 def start(
-    properties: Annotated[
-        Path | None, typer.Argument(help="zookeeper.properties; defaults apply if omitted.")
-    ] = None,
+    properties: Annotated[Path | None, typer.Argument(help="Defaults apply if omitted.")] = None,
 ) -> None:
     """Run ZooKeeper until SIGTERM or Ctrl-C. Prints one line on standard output when it is ready."""
     from pyspark_kafkalog.zookeeper.server import ZooKeeperNotStarted, ZooKeeperServer

@@ -50,9 +50,7 @@ def create(
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            max=_REPLICAS_MAX,
-            help="Copies of each partition; default: the broker's, or 1 before Kafka 2.4.",
+            min=1, max=_REPLICAS_MAX, help="Copies per partition; default: the broker's, 1 before Kafka 2.4."
         ),
     ] = None,
     config: Annotated[
@@ -114,10 +112,10 @@ def _own_properties(cluster: Cluster, name: str) -> str:
 def alter(
     name: Name,
     config: Annotated[
-        list[str] | None, typer.Option(help="Topic property to set, name=value; may be repeated.")
+        list[str] | None, typer.Option(help="Topic property, name=value; may be repeated.")
     ] = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option(help="Property to reset to the broker's value; may be repeated.")
+        list[str] | None, typer.Option(help="Topic property to reset to the broker's value; may be repeated.")
     ] = None,
     partitions: Annotated[int | None, typer.Option(min=1, help="New, larger number of partitions.")] = None,
     server: Servers = DEFAULT_SERVER,
@@ -157,8 +155,7 @@ _THE_END = "end"
 def delete_records(
     name: Name,
     before: Annotated[
-        list[str],
-        typer.Option(help="PARTITION=OFFSET: delete what is before this offset (or end); may be repeated."),
+        list[str], typer.Option(help="PARTITION=OFFSET, or end: delete what is before; may be repeated.")
     ],
     server: Servers = DEFAULT_SERVER,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
