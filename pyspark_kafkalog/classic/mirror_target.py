@@ -147,9 +147,8 @@ class _Payload(NamedTuple):
 
 
 class RequestTarget:
-    """*Thread-safe: its queue is; sending belongs to its thread.* Sends on 0.7's wire with `SyncProducer`s.
-
-    Only one batch is in flight, and it is retried until the brokers have it, so none can overtake another.
+    """*Thread-safe: its queue is; sending belongs to its thread.* Sends on 0.7's wire, one batch at a time,
+    retried until the brokers have it, so that none can overtake another.
     """
 
     def __init__(

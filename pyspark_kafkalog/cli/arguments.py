@@ -280,12 +280,9 @@ _OFFSET = re.compile(r"[0-9]{1,19}")
 
 
 def offsets_in_file(path: Path, group: str | None = None) -> dict[TopicPartition, int]:
-    """Read lines ``topic,partition,offset``, as `groups reset --csv` writes them.
+    """Read lines ``topic,partition,offset``, or with a group first; skips groups other than ``group``.
 
-    kafka-consumer-groups.sh may put the group first; lines of groups other than ``group`` are skipped, and
-    with None the file must have no groups. A 0.7 partition is ``broker-partition``.
-
-    Raises `InvalidConfig` for other lines, a repeated partition, or an empty result.
+    A 0.7 partition is ``broker-partition``. Raises `InvalidConfig`, also for an empty result.
     """
     found: dict[TopicPartition, int] = {}
     try:

@@ -282,9 +282,8 @@ class _Reader:
 
 
 def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *, follow: bool) -> None:
-    """Write this member's records up to the end at assignment; with ``follow`` until SIGTERM or Ctrl-C.
-
-    Offsets are committed after their records are written, so a reader such as head that ends loses none.
+    """Up to the end at assignment, or SIGTERM. Commits what is written, so that nothing is lost for a reader
+    such as head that ends.
     """
     # On SIGTERM too the member leaves, so that others need not wait for its session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -322,13 +321,10 @@ def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *
 def read_ranges(
     cluster: Cluster, ranges: Ranges, config: ConsumerConfig, on_skip: Skipped | None = None
 ) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    """The records of all ``ranges`` in batches; takes one fetch response per partition in turn.
+    """The records of all ``ranges`` in batches, from one fetch response per partition in turn.
 
-    Fetched data is limited to 128 MiB in all, but at least 64 KiB per partition; batches are decoded one at a
-    time. Corrupt batches are skipped if ``on_skip`` is given.
-
-    Raises `OffsetOutOfRange` if the log lacks some offsets, and another `KafkaError` if a leader cannot be
-    read in time or a batch is corrupt.
+    Fetches up to 128 MiB in all, but 64 KiB per partition. Raises `OffsetOutOfRange` if the log lacks
+    offsets, and for corrupt batches unless ``on_skip`` is given.
     """
     share = _FETCHED_BYTES // (_ANSWERS * max(len(ranges), 1))
     least = min(config.max_partition_fetch_bytes, max(share, _LEAST_FETCH_BYTES))

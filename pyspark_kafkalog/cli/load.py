@@ -184,10 +184,7 @@ def run(
 
 @contextmanager
 def spark_log() -> Iterator[int]:
-    """A file for the output of Spark and its JVM; kept, and named in the error, if the load fails.
-
-    Raises `LoadError` for any Spark error, with the message of our own error if that caused it.
-    """
+    """A file for the output of Spark and its JVM. After Spark's errors, raised as `LoadError`, it is kept."""
     import tempfile
 
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -212,9 +209,7 @@ def spark_log() -> Iterator[int]:
 
 
 def name_interpreter(master: str) -> None:
-    """Make local Spark use this interpreter instead of any ``python3`` on PATH, unless PYSPARK_PYTHON is set.
-    On a cluster, executors would look for this machine's path.
-    """
+    """Local Spark uses this interpreter, not any ``python3``; a cluster has no path of this machine."""
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

@@ -128,8 +128,8 @@ Drafts = Iterator[tuple[InputLine, int, Draft]]
 
 
 class _Run:
-    """The records of one command, and their outcome. *Not thread-safe*, except `_settled`, which only the
-    callback thread calls, and which alone changes ``delivered``, ``bytes``, ``failed`` and ``failures``.
+    """*Not thread-safe.* The records of a command and their outcome, which only `_settled` changes, on the
+    producer's thread for callbacks.
     """
 
     def __init__(

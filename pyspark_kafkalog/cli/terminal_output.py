@@ -32,10 +32,7 @@ _WIDE = 10_000
 def progress(
     what: str, total: int | None, *, in_bytes: bool = False, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if standard error is a terminal; yields a function to call with the amount done.
-
-    ``total`` is None if unknown. The function is cheap enough to call per record.
-    """
+    """A bar if standard error is a terminal; yields a function for the amount done, cheap per record."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -67,10 +64,7 @@ def progress(
 
 @contextmanager
 def status_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yields a function that replaces the text of a status line, for work without an end.
-
-    If standard error is no terminal, a line is printed at most every ten seconds.
-    """
+    """Yields a function that replaces the line's text; without a terminal prints one every ten seconds."""
     if quiet:
         yield lambda _: None
         return

@@ -64,8 +64,7 @@ def roundrobin_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
     """Balances the partitions and otherwise keeps each member's own.
 
-    No member has two partitions more than another subscriber of one of its topics. With equal subscriptions,
-    counts differ by at most one.
+    No member has two partitions more than another subscriber of one of its topics.
     """
     ordered = sorted(members, key=lambda m: m.place)
     shares: Shares = {m.member_id: [] for m in ordered}
@@ -86,10 +85,7 @@ def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 
 
 def cooperative_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """`sticky_assign` without partitions that another member must give up first.
-
-    Their owners revoke them and rejoin, and the next round assigns them; the other members keep reading.
-    """
+    """`sticky_assign` without partitions that others must give up first; the next round assigns them."""
     members = list(members)
     owners = _owners(members, counts)
     return {

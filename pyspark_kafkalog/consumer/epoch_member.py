@@ -1,7 +1,6 @@
-"""A member of a group of the new protocol: a heartbeat, with which the broker assigns partitions. Pure.
+"""A member of a group of the new protocol. Pure. Source: KIP-848.
 
-The broker sends what the member may use. The program revokes and adds the differences, and the next
-heartbeat reports what it owns. Source: KIP-848.
+A heartbeat brings what the member may use; the next one reports what it owns after the program's changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The thread that keeps a consumer in its group: joins, sends heartbeats, leaves.
 
-It has its own connections, because a broker may hold back a JoinGroup, which must not delay fetches and
-commits. `GroupThread.pending` has the changes for the program.
+It has its own connections: a broker may hold back a JoinGroup, which must not delay fetches and commits.
 """
 
 from __future__ import annotations

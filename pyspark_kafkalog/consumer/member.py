@@ -1,7 +1,4 @@
-"""A group member, with a subclass per protocol: time and answers come in, requests go out.
-
-`group_thread` runs a `ClassicMember` or an `EpochMember`.
-"""
+"""A group member, with a subclass per protocol: time and answers come in, requests go out."""
 
 from __future__ import annotations
 

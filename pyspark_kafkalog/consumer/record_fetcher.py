@@ -1,7 +1,6 @@
 """Fetches from many partitions without a thread: one request per leader; records are decoded when taken.
 
-The next answer is fetched while the program takes records of the last one, so at most two answers per
-partition are in memory.
+The next answer is fetched meanwhile, so at most two answers per partition are in memory.
 """
 
 from __future__ import annotations
@@ -186,18 +185,14 @@ class Reading:
         self.fetched.clear()
 
 
-class _Asked(NamedTuple):
-    reading: Reading
-    offset: int
-
-
 @dataclass(slots=True, eq=False)
 class _Flight:
     node_id: int
     connection: Connection
     ticket: Ticket
     deadline: Deadline
-    asked: dict[TopicPartition, _Asked]
+    asked: dict[TopicPartition, tuple[Reading, int]]
+    """Readings, and the offsets asked for."""
 
 
 class RecordFetcher:
@@ -241,10 +236,7 @@ class RecordFetcher:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Sends fetches, then waits for answers up to ``seconds`` or until `wake`.
-
-        Raises `KafkaError` for bad data and for errors that a retry cannot help.
-        """
+        """Sends fetches, then waits for answers until `wake`. Raises for bad data and for final errors."""
         now = self._clock.monotonic()
         self._send(now)
         later = [r.not_before for r in self.readings.values() if r.not_before > now and not r.in_flight]
@@ -314,7 +306,7 @@ class RecordFetcher:
                 connection,
                 ticket,
                 deadline,
-                {tp: _Asked(reading, reading.fetch_from) for tp, (reading, _) in asked.items()},
+                {tp: (reading, reading.fetch_from) for tp, (reading, _) in asked.items()},
             )
             for reading, _ in asked.values():
                 reading.in_flight = True
@@ -352,26 +344,24 @@ class RecordFetcher:
         self._poller.watch(transport, flight, writing=transport.unsent)
 
     def _answered(self, flight: _Flight, answer: FetchResponse) -> None:
-        for asked in flight.asked.values():
-            asked.reading.in_flight = False
+        for reading, _ in flight.asked.values():
+            reading.in_flight = False
         peer = flight.connection.peer
         if answer.error_code != ErrorCode.NONE:
             error = error_for(answer.error_code, f"{peer}: fetch: {answer.error_code.name}")
-            self._postpone([asked.reading for asked in flight.asked.values()], error)
+            self._postpone([reading for reading, _ in flight.asked.values()], error)
             return
         self._failures = 0
         for topic in answer.responses:
             for part in topic.partitions:
                 tp = TopicPartition(topic.topic, part.partition_index)
-                found = flight.asked.get(tp)
+                if tp not in flight.asked:
+                    continue
+                reading, offset = flight.asked[tp]
                 # Skip the answer if the program has sought or lost the partition meanwhile.
-                if (
-                    found is not None
-                    and self.readings.get(tp) is found.reading
-                    and found.reading.position is not None
-                    and found.reading.fetch_from == found.offset
-                ):
-                    self._take_in(found.reading, part, peer)
+                is_same = self.readings.get(tp) is reading and reading.fetch_from == offset
+                if is_same and reading.position is not None:
+                    self._take_in(reading, part, peer)
 
     def _take_in(self, reading: Reading, part: PartitionData, peer: str) -> None:
         offset = reading.fetch_from
@@ -424,6 +414,6 @@ class RecordFetcher:
         self._flights.pop(flight.node_id, None)
         self._poller.forget(flight.connection.transport)
         flight.connection.close()
-        for asked in flight.asked.values():
-            asked.reading.in_flight = False
-        self._postpone([asked.reading for asked in flight.asked.values()], error)
+        for reading, _ in flight.asked.values():
+            reading.in_flight = False
+        self._postpone([reading for reading, _ in flight.asked.values()], error)

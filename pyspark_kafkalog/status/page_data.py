@@ -17,10 +17,7 @@ _MOST_NAMED = 10  # topics listed per group
 def status_data(
     now: Snapshot, rates: Rates, history: History, *, topics_with: str = "", groups_with: str = ""
 ) -> dict[str, Any]:
-    """The newest snapshot with its history, and the busiest `MOST_ROWS` topics and groups with these texts.
-
-    ``past`` is a sparkline of rates or lags; null is unknown.
-    """
+    """The newest snapshot, its history, and the busiest rows with these texts; ``past`` is a sparkline."""
     return {
         "at_ms": now.at_ms,
         "cluster_id": now.cluster_id,

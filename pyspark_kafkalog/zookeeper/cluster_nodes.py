@@ -59,10 +59,7 @@ class DeletedTopic(NamedTuple):
 
 
 class RegistryChange(NamedTuple):
-    """A change of a topic, or of the members if that is "", which set the root to ``version``.
-
-    A broker finds its own change by the random ``tag`` if the response was lost.
-    """
+    """A change of a topic, or of the members (""); known by its ``tag`` if the response was lost."""
 
     version: int
     topic: str

@@ -106,9 +106,8 @@ def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
 class Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
     """Connects with our own TLS context, since kazoo's reads PEM files only.
 
-    A connection and the first response on it may each take ``answer_seconds``. kazoo would wait for the
-    session timeout, but a starting server (ZooKeeper 3.9, while it reads its data) may accept a connection
-    and neither answer nor close it. ``problem`` says why the latest attempt led to no session.
+    A connection and the first response may each take ``answer_seconds``; kazoo would wait for the session
+    timeout, but a starting server (ZooKeeper 3.9) may accept a connection and neither answer nor close it.
     """
 
     def __init__(

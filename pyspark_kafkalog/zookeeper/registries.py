@@ -43,10 +43,9 @@ class BrokerIdInUse(KafkaError):
 
 
 class RegistryWatch:
-    """*Not thread-safe: lives on its session's thread, except `cancel`.* Watches a node's children and data.
+    """*Not thread-safe: on its session's thread, except `cancel`.* Watches a node's children and their data.
 
-    ``changed`` is called on that thread when a child appears, disappears or changes, and sometimes without a
-    change. A child that was replaced has the same name but another value: a broker's address and time.
+    ``changed`` is called when a child appears, disappears or changes, and sometimes without a change.
     """
 
     def __init__(
@@ -141,10 +140,9 @@ def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
 
 
 def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: str | None, fresh: str) -> str:
-    """The cluster id in ZooKeeper; the first broker writes it.
+    """The cluster id in ZooKeeper; the first broker writes ``known``, of our data directory, or ``fresh``.
 
-    ``known`` is the id in our data directory, None if new; ``fresh`` is the id to write then. Raises
-    `InvalidConfig` if ZooKeeper has another id than ``known``.
+    Raises `InvalidConfig` if ZooKeeper has another id than ``known``.
     """
     path = layout.cluster_id
     ours = known or fresh

@@ -424,10 +424,7 @@ class ZooKeeperSession:
     def _do(
         self, ask: Callable[[Any, str], Any], path: str, *, once: bool = False, again_s: float = math.inf
     ) -> Any:
-        """Run ``ask`` and convert kazoo's errors; asks again after ``again_s`` without a response.
-
-        ``once``: no retry, for watches, which must not block.
-        """
+        """Run ``ask`` and convert kazoo's errors; asks again after ``again_s``, unless ``once`` (watches)."""
         deadline = SYSTEM_CLOCK.monotonic() + self._connect_ms / 1000
         client = self._client
         while True:
@@ -504,10 +501,8 @@ class ZooKeeperSession:
                     self._events.put(self._log_in_again)
 
     def _connecting(self) -> None:
-        """Called on kazoo's connection thread before each attempt.
-
-        After the session timeout we connect as a new client: servers refuse a client whose last zxid is newer
-        than theirs, and after a wipe of their data would do so for ever.
+        """After the session timeout connects as a new client: servers refuse one with a zxid newer than
+        theirs, and after a wipe of their data would do so for ever. On kazoo's thread, before each attempt.
         """
         since = self._cut_off_since
         if since is not None and SYSTEM_CLOCK.monotonic() - since > self._session_ms / 1000:

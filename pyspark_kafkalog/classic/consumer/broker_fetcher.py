@@ -28,9 +28,8 @@ class BrokerAddress(NamedTuple):
 class BrokerFetcher:
     """*Thread-safe.* Fetches with multifetches for all partitions whose streams have room.
 
-    Owns its connection, its thread and, guarded by `_lock`, its partitions. A partition without a valid
-    offset starts as ``autooffset.reset`` says. Broker errors are logged and retried, as partitions of a dead
-    broker move; final errors are raised by the stream.
+    Owns its connection, its thread and, guarded by `_lock`, its partitions. Broker errors are logged and
+    retried, as partitions of a dead broker move; final errors are raised by the stream.
     """
 
     def __init__(

@@ -41,10 +41,9 @@ _STOP_SECONDS = 10.0
 
 
 class OwnedPartitions:
-    """*Thread-safe.* A consumer's partitions: the `RebalanceListener` of its `GroupMember`.
+    """*Thread-safe.* The `RebalanceListener` of a `GroupMember`. `_lock` guards partitions and fetchers.
 
-    Owns partitions and fetchers, guarded by `_lock`. `_committing` is held during a commit, so that no commit
-    ends after the partition got another owner.
+    `_committing` is held during a commit, so that none ends after the partition got another owner.
     """
 
     def __init__(

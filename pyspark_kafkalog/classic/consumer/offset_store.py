@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
@@ -21,17 +21,11 @@ from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 T = TypeVar("T")
 
 
-class OffsetStore(Protocol):
-    def load(self, partitions: Collection[PartitionKey]) -> dict[PartitionKey, int]:
-        """Omits partitions without an offset. Raises `KafkaError` if they cannot be read."""
-
-    def save(self, offsets: Mapping[PartitionKey, int]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ZooKeeperOffsets:
-    """*Thread-safe.* Offsets in a group's ``offsets`` znodes, of either layout. Uses its owner's session."""
+    """*Thread-safe.* Offsets in a group's ``offsets`` znodes, of either layout. Uses its owner's session.
+
+    In every store `load` omits partitions without an offset, and a `save` that fails may have stored some.
+    """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, group: str) -> None:
         self._session, self._layout, self._group = session, layout, group
@@ -53,8 +47,7 @@ class ZooKeeperOffsets:
 class KafkaOffsets:
     """*Thread-safe: one call at a time.* Offsets in ``__consumer_offsets``, through the group's coordinator.
 
-    Each call looks up the coordinator and is retried while it loads or moves. Owns a connection;
-    ``bootstrap`` returns hosts and ports for a new one.
+    A call is retried while the coordinator loads or moves; ``bootstrap`` returns addresses to connect to.
     """
 
     def __init__(
@@ -113,10 +106,7 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """*Thread-safe.* Offsets in both stores, for a migration in either direction.
-
-    The larger offset counts, because consumers without this setting commit to one store only.
-    """
+    """*Thread-safe.* Both stores, for a migration. The larger offset counts: others commit to one only."""
 
     def __init__(self, kafka: OffsetStore, zookeeper: OffsetStore) -> None:
         self._kafka, self._zookeeper = kafka, zookeeper
@@ -141,6 +131,9 @@ class DualOffsets:
     def close(self) -> None:
         self._kafka.close()
         self._zookeeper.close()
+
+
+OffsetStore = ZooKeeperOffsets | KafkaOffsets | DualOffsets
 
 
 def open_offsets(

@@ -69,14 +69,14 @@ class BrokerReader07:
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
-        self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
-        self.peer = self._connection.peer
+        self.connection = Connection07(host, port, config, deadline=deadline, clock=clock)
+        self.peer = self.connection.peer
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         if len(wanted) == 1:
-            responses: Sequence[Any] = [self._connection.request(wanted[0], deadline=deadline)]
+            responses: Sequence[Any] = [self.connection.request(wanted[0], deadline=deadline)]
         else:
-            answer = self._connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
+            answer = self.connection.request(MultiFetchRequest(tuple(wanted)), deadline=deadline)
             _check(answer.error_code, f"{self.peer}: multifetch")
             responses = answer.responses
         if len(responses) != len(wanted):
@@ -86,7 +86,7 @@ class BrokerReader07:
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
         """Largest first."""
         try:
-            answer = self._connection.request(request, deadline=deadline)
+            answer = self.connection.request(request, deadline=deadline)
         except ConnectionClosed as e:
             raise ConnectionClosed(
                 f"{e}; a broker of 0.7 also does this for a partition that it does not have, "
@@ -95,19 +95,16 @@ class BrokerReader07:
         _check(answer.error_code, f"{self.peer}: offsets of {request.topic}-{request.partition}")
         return list(answer.offsets)
 
-    def close(self) -> None:
-        self._connection.close()
-
 
 class BrokerReader08:
     def __init__(
         self, host: str, port: int, config: SimpleConsumerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
-        self._connection = Connection(
+        self.connection = Connection(
             host, port, config.for_todays_wire((host, port)), deadline=deadline, clock=clock
         )
         self._isolation = config.isolation
-        self.peer = self._connection.peer
+        self.peer = self.connection.peer
 
     def fetch(self, wanted: Sequence[FetchRequest], deadline: Deadline) -> list[FetchedSet]:
         # A request may name a partition once only; duplicates go into further requests.
@@ -156,7 +153,7 @@ class BrokerReader08:
             isolation_level=int(self._isolation),
             topics=tuple(fetch.FetchTopic(topic=name, partitions=tuple(p)) for name, p in topics.items()),
         )
-        answer = self._connection.request(request, deadline=deadline)
+        answer = self.connection.request(request, deadline=deadline)
         _check(answer.error_code, f"{self.peer}: fetch")
         return {
             (topic.topic, part.partition_index): part
@@ -168,7 +165,7 @@ class BrokerReader08:
         """For LATEST the end and the start, for EARLIEST the start, for a time the first offset at or after
         it or the end: since 0.10.1 the wire has no segments. Older brokers return those of segments.
         """
-        if self._connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
+        if self.connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
             return list(self._ask_offsets(request, request.timestamp, deadline).old_style_offsets)
         times = [request.timestamp]
         if request.timestamp == LATEST_TIMESTAMP:
@@ -180,7 +177,7 @@ class BrokerReader08:
 
     def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
         tp = f"{request.topic}-{request.partition}"
-        version = self._connection.version(ApiKey.LIST_OFFSETS)
+        version = self.connection.version(ApiKey.LIST_OFFSETS)
         many = version < _TIMES_SINCE
         isolation = int(self._isolation) if version >= _TRANSACTIONS_SINCE else 0
         wanted = log_offsets.ListOffsetsPartition(
@@ -189,7 +186,7 @@ class BrokerReader08:
             max_num_offsets=request.max_offsets if many else 1,
         )
         topic = log_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
-        answer: Any = self._connection.request(
+        answer: Any = self.connection.request(
             log_offsets.ListOffsetsRequest(isolation_level=isolation, topics=(topic,)), deadline=deadline
         )
         part = next((part for topic in answer.topics for part in topic.partitions), None)
@@ -197,9 +194,6 @@ class BrokerReader08:
             raise InvalidRequest(f"{self.peer}: the ListOffsets response lacks {tp}")
         _check(part.error_code, f"{self.peer}: offsets of {tp}")
         return part
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 BrokerReader = BrokerReader07 | BrokerReader08
@@ -356,7 +350,7 @@ class SimpleConsumer:
     def _drop(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            reader.close()
+            reader.connection.close()
 
     def _set(
         self, reader: BrokerReader, one: FetchRequest, answer: FetchedSet, deadline: Deadline

@@ -167,8 +167,7 @@ class ConsumerTimeout(KafkaError):
 class MessageMetadata(NamedTuple):
     """A message's origin and, in ``record``, its other fields: key, time, headers.
 
-    ``next_offset`` is where a consumer continues; in a compressed set of 0.7 the set's own offset until its
-    last message.
+    ``next_offset`` is where a consumer continues: in a compressed set of 0.7 its own offset until its end.
     """
 
     topic: str
@@ -185,10 +184,9 @@ Chunk: TypeAlias = MessageSet | KafkaError | int
 
 
 class OwnedPartition:
-    """A partition of this consumer, from claim to release, with its positions.
+    """Positions of a partition from claim to release; any thread may read them.
 
-    Only the fetcher's thread writes `fetch_offset`, None until the first offset is known. The stream writes
-    the others, under its lock. Any thread may read them.
+    The fetcher's thread writes `fetch_offset`, None until known; the stream the others, under its lock.
     """
 
     __slots__ = (

@@ -1,8 +1,7 @@
 """One consumer's side of a group coordinated in ZooKeeper: assignment, membership, lease. No threads.
 
-The design papers' algorithm: whenever consumers, brokers or topics change, each consumer computes the same
-assignment, releases partitions it should not own, and claims new ones until their former owner has released
-them. Partitions that keep their owner are not interrupted.
+The design papers' algorithm: after each change every consumer computes the same assignment, releases what
+it should not own, and claims the rest, if necessary until the former owner has released it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ P = TypeVar("P")
 def range_assign(
     partitions: Iterable[P], threads: Iterable[str], *, order: Callable[[P], Any] | None = None
 ) -> dict[str, list[P]]:
-    """Contiguous ranges of the sorted partitions for the sorted threads; every thread has an entry.
+    """``P // C`` of the sorted partitions to each sorted thread, in ranges; the first ``P % C`` get one more.
 
-    P partitions and C threads: ``P // C`` each, and one more for the first ``P % C``. ``order`` is the sort
-    key of partitions. Names of 0.7 sort as strings, ``10-0`` before ``2-0``, which keeps a broker's
-    partitions together.
+    Names of 0.7 sort as strings, ``10-0`` before ``2-0``, which keeps a broker's partitions together.
     """
     in_order = sorted(set(partitions), key=order)  # type: ignore[type-var,arg-type]
     takers = sorted(set(threads))
@@ -118,10 +115,8 @@ def read_group(session: ZooKeeperSession, layout: RegistryLayout, group: str) ->
 
 
 class GroupMember:
-    """*Not thread-safe: one thread at a time.* A consumer in its group.
-
-    `owned` are its claims in ZooKeeper, including uncertain ones after a lost connection; those in `taken`
-    are being read.
+    """*Not thread-safe.* `owned` are its claims in ZooKeeper, including uncertain ones after a lost
+    connection; those in `taken` are being read.
     """
 
     def __init__(
@@ -148,8 +143,7 @@ class GroupMember:
     def register(self) -> None:
         """Joins, or rejoins in a new session, dropping partitions of the old one.
 
-        Raises `ConsumerIdInUse`: the id is taken, or the old session has not expired yet; `ConnectionLost`:
-        it may be registered, and calling again is harmless.
+        Raises `ConsumerIdInUse`, also until the old session expires. After `ConnectionLost` call it again.
         """
         self._holder.abandon(list(self.taken))
         self.taken.clear()
@@ -201,10 +195,7 @@ class GroupMember:
 
 
 class GroupWatch:
-    """*Not thread-safe: lives on its session's thread, except `start` and `cancel`.* Reports group changes.
-
-    Watches the group's consumers, the brokers, the topics, and the partitions of each topic that is read.
-    """
+    """*Not thread-safe: on its session's thread, except `start` and `cancel`.* Reports group changes."""
 
     def __init__(
         self,
@@ -248,10 +239,9 @@ class GroupWatch:
 
 
 class SessionLease:
-    """*Thread-safe.* How long our znodes certainly exist; after that others may own our partitions.
+    """*Thread-safe.* How long our znodes certainly exist: a session timeout after ZooKeeper's last answer.
 
-    ZooKeeper keeps a session for its timeout after its last answer. By its own clock, a process that was
-    stopped notices the end before any notification.
+    By its own clock, a process that was stopped notices the end before any notification.
     """
 
     def __init__(self, seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -93,10 +93,9 @@ class EventQueue:
     def batches(
         self, seconds: float, add: Callable[[list[QueueItem], QueueItem], bool]
     ) -> Iterator[tuple[list[QueueItem], bool]]:
-        """Yields (batch, is last) until the queue is closed and empty.
+        """Yields (batch, is last) until the queue is closed and empty; ``add`` returns whether it is full.
 
-        ``add`` adds an event to the batch and returns whether it is full. A batch also ends ``seconds`` after
-        the previous one and when `flush` waits; these and the last may be empty.
+        A batch also ends ``seconds`` after the previous one and when `flush` waits; it may be empty.
         """
         batch: list[QueueItem] = []
         due = Deadline.after(seconds, self._clock)

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark_kafkalog.classic.producer.async_producer import (
     AsyncProducer,
@@ -220,30 +220,15 @@ class ClassicProducer:
         )
 
 
-class Channel(Protocol):
+class SyncChannel:
     """*Thread-safe.* Sends to one broker."""
 
-    def deliver(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
-        """Returns items refused because it is closed. Raises sending errors."""
-
-    def flush(self, timeout: float | None) -> None:
-        """Returns when all queued events are sent or lost. `flush` and `close` raise `TimeoutError`."""
-
-    def close(self, timeout: float | None) -> None: ...
-
-    def retire(self) -> list[QueueItem]:
-        """Closes at once; returns unsent events."""
-
-    def runs_here(self) -> bool:
-        """Whether this is the sending thread, which must not wait for its own end."""
-
-
-class SyncChannel:
     def __init__(self, producer: SyncProducer, config: ClassicProducerConfig, encoder: Encoder) -> None:
         self._producer, self._config, self._encoder = producer, config, encoder
         self._closed = False
 
     def deliver(self, items: Sequence[QueueItem]) -> Sequence[QueueItem]:
+        """Returns items refused because it is closed. Raises sending errors."""
         ready = [(item, message_of(item, self._encoder, self._config.protocol)) for item in items]
         if self._closed:
             return items
@@ -275,11 +260,13 @@ class AsyncChannel(AsyncProducer):
         return []
 
 
+Channel = SyncChannel | AsyncChannel
+
+
 class ProducerPool:
     """*Thread-safe: its lock guards the channels by broker.*
 
-    A dead broker's channel is removed at once and closed on its own thread, as a request may run until its
-    timeout. Its queued events go to ``send_elsewhere``.
+    A dead broker's channel is closed on its own thread; its queued events go to ``send_elsewhere``.
     """
 
     def __init__(

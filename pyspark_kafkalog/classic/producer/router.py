@@ -43,10 +43,7 @@ class Partitioner(Protocol):
 
 
 class JavaHashPartitioner:
-    """*Thread-safe: immutable.* ``abs(key.hashCode) % count``, as in 0.7's ``DefaultPartitioner``.
-
-    For hash code -2^31 0.7 may raise; this uses 2^31.
-    """
+    """*Thread-safe.* 0.7's ``abs(key.hashCode) % count``; for -2^31, where 0.7 may raise, this uses 2^31."""
 
     def partition(self, key: Any, partition_count: int) -> int:
         """For str, int or bytes. Raises `TypeError` for other keys."""
@@ -65,10 +62,9 @@ PARTITIONERS: dict[str, type] = {"kafka.producer.DefaultPartitioner": JavaHashPa
 
 
 def java_hash(key: Any) -> int:
-    """Java's ``hashCode`` as a signed 32-bit number.
+    """Java's ``hashCode``: of ``String``, ``Integer`` or ``Long``; bytes hash as the str of these characters.
 
-    A str hashes as ``String``, an int as ``Integer`` or, if larger, ``Long``. Bytes hash as the str of these
-    characters, as Java hashes arrays by identity. Raises `TypeError` for ints beyond ``Long``.
+    Raises `TypeError` for ints beyond ``Long``.
     """
     if isinstance(key, str):
         data = key.encode("utf-16-be", "surrogatepass")
@@ -134,10 +130,9 @@ class BrokerDirectory(ABC):
 
 
 class ZooKeeperDirectory(BrokerDirectory):
-    """*Thread-safe: its lock guards its data.* Reads the registries, and again when a watch fires.
+    """Reads the registries, and again when a watch fires.
 
-    The design papers' watches: on the list of brokers, and from a topic's first use on its creation and its
-    brokers. A new topic goes to the first partition of every live broker, which creates it.
+    A new topic goes to the first partition of every live broker, which creates it.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, first_partition: int) -> None:
@@ -260,10 +255,7 @@ class Destination(NamedTuple):
 
 
 class RandomRouter:
-    """*Thread-safe: immutable.* ``broker.list``: a random broker and partition, whatever the key.
-
-    Brokers are not watched, so messages for a dead one fail.
-    """
+    """*Thread-safe.* ``broker.list``: a random broker, whatever the key. Messages for a dead one fail."""
 
     def __init__(self, brokers: Sequence[BrokerNode], seed: int | None = None) -> None:
         self._brokers = list(brokers)

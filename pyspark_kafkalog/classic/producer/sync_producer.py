@@ -64,18 +64,14 @@ class BrokerWriter07:
     def __init__(
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
-        self._connection = Connection07(host, port, config, deadline=deadline, clock=clock)
+        self.connection = Connection07(host, port, config, deadline=deadline, clock=clock)
         self._limit, self._acks = config.max_message_size, config.required_acks
         self._magic = config.message_magic
-        self.peer = self._connection.peer
-
-    @property
-    def broken(self) -> bool:
-        return self._connection.broken
+        self.peer = self.connection.peer
 
     @property
     def unconfirmed(self) -> int:
-        return self._connection.unconfirmed
+        return self.connection.unconfirmed
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
         """With ``request.required.acks`` waits until the broker has them."""
@@ -91,13 +87,13 @@ class BrokerWriter07:
         for one in produces:
             v07.check_topic(one.topic)
         request = produces[0] if len(produces) == 1 else v07.MultiProduceRequest(tuple(produces))
-        self._connection.produce(request, deadline=deadline)
+        self.connection.produce(request, deadline=deadline)
         if self._acks:
             self.confirm(deadline)
 
     def confirm(self, deadline: Deadline) -> None:
         try:
-            self._connection.confirm(deadline)
+            self.connection.confirm(deadline)
         except ConnectionClosed as e:
             raise ConnectionClosed(
                 f"{e}; a broker of 0.7 also does this for a partition that it does not have, and messages "
@@ -106,10 +102,7 @@ class BrokerWriter07:
 
     def look(self) -> None:
         """Raises `ConnectionLost` if the broker has closed the connection; does not wait."""
-        self._connection.look()
-
-    def close(self) -> None:
-        self._connection.close()
+        self.connection.look()
 
     def _encoded(self, request: ProducerRequest, payloads: Sequence[bytes]) -> bytes:
         """A compressed set above the limit is split."""
@@ -136,25 +129,21 @@ class BrokerWriter08:
         self, host: str, port: int, config: SyncProducerConfig, *, deadline: Deadline, clock: Clock
     ) -> None:
         client = config.for_todays_wire((host, port))
-        self._connection = Connection(host, port, client, deadline=deadline, clock=clock)
+        self.connection = Connection(host, port, client, deadline=deadline, clock=clock)
         self._retry = RetryPolicy.of(client)
         self._limit, self._acks = config.max_message_size, config.required_acks
         self._address, self._clock = (host, port), clock
         self._partitions: dict[str, list[int]] = {}
-        self.peer = self._connection.peer
-
-    @property
-    def broken(self) -> bool:
-        return self._connection.broken
+        self.peer = self.connection.peer
 
     def write(self, requests: Sequence[ProducerRequest], deadline: Deadline) -> None:
         batches: dict[TopicPartition, list[bytes]] = defaultdict(list)
         for request in requests:
-            encoding = encoding_for(self._connection, request.codec)
+            encoding = encoding_for(self.connection, request.codec)
             chunks = list(self._chunks(request, encoding))
             if not chunks:
                 continue
-            encoding.produce_version(self._connection)
+            encoding.produce_version(self.connection)
             # Needed for a given partition too: this look-up creates a missing topic.
             known = self._known(request.topic, deadline)
             chosen = random.choice(known) if request.partition == ANY_PARTITION else request.partition
@@ -167,10 +156,7 @@ class BrokerWriter08:
     def confirm(self, deadline: Deadline) -> None: ...
 
     def look(self) -> None:
-        self._connection.receive_now()
-
-    def close(self) -> None:
-        self._connection.close()
+        self.connection.receive_now()
 
     def _chunks(self, request: ProducerRequest, encoding: Encoding) -> Iterator[list[NewRecord]]:
         """Batches of messages within the size limit, before compression."""
@@ -214,9 +200,9 @@ class BrokerWriter08:
             timeout_ms=max(int(deadline.left * 1000), 1),
             topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
         )
-        version = encoding_for(self._connection, Codec.NONE).produce_version(self._connection)
-        ticket = self._connection.send(request, deadline=deadline, version=version)
-        answer: Any = self._connection.receive(ticket, deadline=deadline)
+        version = encoding_for(self.connection, Codec.NONE).produce_version(self.connection)
+        ticket = self.connection.send(request, deadline=deadline, version=version)
+        answer: Any = self.connection.receive(ticket, deadline=deadline)
         parts = {
             TopicPartition(topic.name, part.index): part
             for topic in answer.responses
@@ -238,14 +224,14 @@ class BrokerWriter08:
             try:
                 self._partitions[topic] = self._ask(topic, deadline)
             except KafkaError as e:
-                if self.broken:
+                if self.connection.broken:
                     raise
                 attempts.failed(e)
         return self._partitions[topic]
 
     def _ask(self, topic: str, deadline: Deadline) -> list[int]:
         request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=True)
-        answer: Any = self._connection.request(request, deadline=deadline)
+        answer: Any = self.connection.request(request, deadline=deadline)
         metadata = next((t for t in answer.topics if t.name == topic), None)
         if metadata is None or metadata.error_code != ErrorCode.NONE:
             code = metadata.error_code if metadata is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -334,7 +320,7 @@ class SyncProducer:
                 writer.write(requests, deadline)
             finally:
                 self._sent += 1
-                if writer.broken:
+                if writer.connection.broken:
                     self._drop()
             self._renew_if_due(writer, deadline)
 
@@ -349,7 +335,7 @@ class SyncProducer:
             try:
                 self._writer.confirm(self._deadline())
             finally:
-                if self._writer.broken:
+                if self._writer.connection.broken:
                     self._drop()
 
     def close(self) -> None:
@@ -401,4 +387,4 @@ class SyncProducer:
     def _drop(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            writer.connection.close()
