@@ -187,18 +187,12 @@ def _role(kind: ResourceType, *, producer: bool, consumer: bool) -> Iterator[Ope
         yield Operation.READ
 
 
-def _show(found: Sequence[Acl], *, as_json: bool) -> None:
-    rows = [
-        {
-            "resource": acl.resource_type.word,
-            "name": acl.name,
-            "pattern": acl.pattern_type.word,
-            "principal": acl.principal,
-            "host": acl.host,
-            "operation": acl.operation.word,
-            "permission": acl.permission.word,
-        }
-        for acl in found
-    ]
+def _show(acls: Sequence[Acl], *, as_json: bool) -> None:
+    columns = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
+    rows = []
+    for acl in acls:
+        resource = acl.resource_type.word, acl.name, acl.pattern_type.word
+        who = acl.principal, acl.host, acl.operation.word, acl.permission.word
+        rows.append(dict(zip(columns, (*resource, *who), strict=True)))
     if rows:
-        show(rows, [*rows[0]], as_json=as_json)
+        show(rows, columns, as_json=as_json)

@@ -353,8 +353,7 @@ class _Partition:
     config: ConsumerConfig
     on_skip: Skipped | None
     reached: int = -1
-    faults: list[KafkaError] = field(default_factory=list)
-    """Corruption found in the current response."""
+    faults: list[KafkaError] = field(default_factory=list)  # corruption found in the current response
 
     def answers(self) -> Iterator[Batches]:
         """One iterator per fetch response; exhaust it before taking the next."""

@@ -28,8 +28,6 @@ from pyspark_kafkalog.cli.terminal_output import counted, show, size
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan

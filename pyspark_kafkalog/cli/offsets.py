@@ -49,8 +49,7 @@ from pyspark_kafkalog.types import (
 if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.plan import PartitionFacts, Position
 
-Rows = list[dict[str, Any]]
-"""Each row has its partition under ``tp``, which is not printed."""
+Rows = list[dict[str, Any]]  # each row has its partition under ``tp``, which is not printed
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "newest": MAX_TIMESTAMP}
 

@@ -123,8 +123,7 @@ class _WrongInput(Exception):
         super().__init__(f"{place}: {why}")
 
 
-Drafts = Iterator[tuple[InputLine, int, Draft]]
-"""Origin of each record, its bytes of input, and the record."""
+Drafts = Iterator[tuple[InputLine, int, Draft]]  # origin of each record, its bytes of input, and the record
 
 
 class _Run:

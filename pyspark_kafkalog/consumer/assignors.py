@@ -13,11 +13,9 @@ from itertools import cycle
 from pyspark_kafkalog.config.client_config import COOPERATIVE, RANGE, ROUNDROBIN, STICKY
 from pyspark_kafkalog.types import TopicPartition
 
-Counts = Mapping[str, int]
-"""Partition counts of the existing topics."""
+Counts = Mapping[str, int]  # partition counts of the existing topics
 
-Shares = dict[str, list[TopicPartition]]
-"""Partitions by member id; includes members without any."""
+Shares = dict[str, list[TopicPartition]]  # partitions by member id; includes members without any
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,17 +54,13 @@ logger = logging.getLogger(__name__)
 
 
 class _State(Enum):
-    OUTSIDE = "outside"
-    """Not subscribed, or failed."""
-    REVOKING = "revoking"
-    """Waits for the program to give up partitions before it joins."""
+    OUTSIDE = "outside"  # not subscribed, or failed
+    REVOKING = "revoking"  # waits for the program to give up partitions before it joins
     JOINING = "joining"
-    ASSIGNING = "assigning"
-    """As leader, waits for the topics' metadata."""
+    ASSIGNING = "assigning"  # as leader, waits for the topics' metadata
     SYNCING = "syncing"
     STABLE = "stable"
-    EXPIRED = "expired"
-    """The program stopped polling."""
+    EXPIRED = "expired"  # the program stopped polling
 
 
 class ClassicMember(Member):

@@ -40,8 +40,7 @@ _FENCED = frozenset(
 
 _LOOK_AGAIN_SECONDS = 1.0  # interval of look-ups for topics with unknown ids
 
-Ids = frozenset[tuple[uuid.UUID, int]]
-"""Partitions by topic id."""
+Ids = frozenset[tuple[uuid.UUID, int]]  # partitions by topic id
 
 
 class EpochMember(Member):

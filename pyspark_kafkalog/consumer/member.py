@@ -23,10 +23,8 @@ COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_
 
 class PartitionChange(Enum):
     ASSIGNED = "assigned"
-    REVOKED = "revoked"
-    """The member still owns them: it may commit, and must then give them up."""
-    LOST = "lost"
-    """Others may already own them. These are all of the member's partitions."""
+    REVOKED = "revoked"  # the member still owns them: it may commit, and must then give them up
+    LOST = "lost"  # others may already own them. These are all of the member's partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +46,8 @@ class Member(ABC):
     def __init__(self, config: GroupConsumerConfig) -> None:
         assert config.group_id is not None
         self.pending: deque[Rebalance] = deque()
-        self.failure: KafkaError | None = None
-        """The error that stopped it; `resume` tries again."""
-        self.wanted_topics: tuple[str, ...] = ()
-        """Topics whose metadata it needs; passed to `learn`."""
+        self.failure: KafkaError | None = None  # the error that stopped it; `resume` tries again
+        self.wanted_topics: tuple[str, ...] = ()  # topics whose metadata it needs; passed to `learn`
         self._config, self._group, self._instance = config, config.group_id, config.group_instance_id
         self._topics: frozenset[str] = frozenset()
         self._owned: frozenset[TopicPartition] = frozenset()

@@ -128,22 +128,17 @@ class Reading:
 
     tp: TopicPartition
     usual_size: int
-    size: int
-    """Size in bytes of the next fetch."""
+    size: int  # size in bytes of the next fetch
     position: int | None = None
-    reset: int | None = None
-    """ListOffsets timestamp with which to find the position."""
+    reset: int | None = None  # ListOffsets timestamp with which to find the position
     paused: bool = False
     fetched: deque[_Fetched] = field(default_factory=deque)
-    fetch_from: int = -1
-    """Start of the next fetch, after ``fetched``."""
+    fetch_from: int = -1  # start of the next fetch, after ``fetched``
     follows: bool = False
     not_before: float = 0.0
     in_flight: bool = False
-    one_by_one: bool = False
-    """Whether to fetch single batches, up to a corrupt one."""
-    fault: KafkaError | None = None
-    """Why the data at the position cannot be read."""
+    one_by_one: bool = False  # whether to fetch single batches, up to a corrupt one
+    fault: KafkaError | None = None  # why the data at the position cannot be read
 
     def seek(self, offset: int) -> None:
         self._drop()
@@ -191,8 +186,7 @@ class _Flight:
     connection: Connection
     ticket: Ticket
     deadline: Deadline
-    asked: dict[TopicPartition, tuple[Reading, int]]
-    """Readings, and the offsets asked for."""
+    asked: dict[TopicPartition, tuple[Reading, int]]  # readings, and the offsets asked for
 
 
 class RecordFetcher:

@@ -9,8 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 CLUSTER_NAME = "kafka-cluster"
-WILDCARD = "*"
-"""As a literal name every resource of the type; as a host every host."""
+WILDCARD = "*"  # as a literal name every resource of the type; as a host every host
 EVERYBODY = "User:*"
 
 

@@ -48,8 +48,7 @@ class _Unreadable(Exception): ...
 
 class _Password(NamedTuple):
     text: str | None
-    property: str
-    """Its property, for errors."""
+    property: str  # its property, for errors
 
 
 def trusted(data: bytes, password: str | None, *, name: str, password_name: str) -> tuple[bytes, ...]:

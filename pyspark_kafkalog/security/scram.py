@@ -136,8 +136,7 @@ class ScramServer:
     """*Not thread-safe: one login.* Steps: `read_first`, then look up the credential, `first`, `final`."""
 
     user = ""
-    authorization_id = ""
-    """The user to act for; empty for the client itself."""
+    authorization_id = ""  # the user to act for; empty for the client itself
     token = False
 
     def __init__(self, mechanism: str, *, nonce: str | None = None) -> None:

@@ -324,10 +324,8 @@ class TlsStream:
         )
         self.stage = stage
         self._unsent: memoryview | None = None
-        self.dry = True
-        """Whether nothing can be decrypted until more is received."""
-        self.ended = False
-        """Whether the peer has closed TLS."""
+        self.dry = True  # whether nothing can be decrypted until more is received
+        self.ended = False  # whether the peer has closed TLS
 
     @property
     def unsent(self) -> bool:

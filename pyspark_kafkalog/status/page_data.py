@@ -7,8 +7,7 @@ from typing import Any
 
 from pyspark_kafkalog.status.snapshot import GroupStatus, History, Rates, Snapshot, TopicStatus, magnitude
 
-MOST_ROWS = 100
-"""Rows per table."""
+MOST_ROWS = 100  # rows per table
 
 _MOST_PROBLEMS = 20
 _MOST_NAMED = 10  # topics listed per group

@@ -153,11 +153,9 @@ def magnitude(value: float | None) -> int:
     return 1 if value is None else -int(value).bit_length()
 
 
-MOMENTS = 360
-"""Number of moments kept; every five seconds for half an hour."""
+MOMENTS = 360  # number of moments kept; every five seconds for half an hour
 
-MOST_NAMES = 200
-"""Topics and groups kept per moment: the fastest growing, and those with the largest lag."""
+MOST_NAMES = 200  # topics and groups kept per moment: the fastest growing, and those with the largest lag
 
 _SHORT_VALUES = 60  # values of a sparkline, or one more
 

@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -31,11 +32,9 @@ from pyspark_kafkalog.status.snapshot import History, Rates, Snapshot, rates_bet
 
 _log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 5.0
-"""Seconds between two snapshots of the history."""
+INTERVAL_SECONDS = 5.0  # seconds between two snapshots of the history
 
-MOST_REQUESTS = 16
-"""Requests handled at once; more get 503."""
+MOST_REQUESTS = 16  # requests handled at once; more get 503
 
 _REQUEST_SECONDS = 10.0  # time limit of a whole request, including its response
 
@@ -98,6 +97,7 @@ class StatusServer:
             self._server = _Server(address, self)
         except OSError as e:
             raise ConnectionLost(f"cannot listen on {address[0]}:{address[1]}: {e.strerror or e}") from e
+        self.is_loopback = self._server.is_loopback
         self._threads = [
             threading.Thread(
                 target=self._server.serve_forever,
@@ -113,10 +113,6 @@ class StatusServer:
         host, port = self._server.server_address[:2]
         text = host.decode() if isinstance(host, bytes) else str(host)
         return f"http://[{text}]:{port}" if ":" in text else f"http://{text}:{port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        return self._server.is_loopback
 
     def start(self) -> StatusServer:
         for thread in self._threads:
@@ -245,10 +241,8 @@ class _Server(ThreadingHTTPServer):
         if has_room:
             super().process_request(request, client_address)
             return
-        try:
+        with suppress(OSError):
             request.sendall(_BUSY)
-        except OSError:
-            pass
         self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
@@ -268,10 +262,8 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             for request, until in self._due.items():
                 if until < due:
-                    try:
+                    with suppress(OSError):  # the client has closed it
                         request.shutdown(socket.SHUT_RDWR)
-                    except OSError:
-                        pass  # the client has closed it
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         _log.debug("a request for the status page failed", exc_info=True)

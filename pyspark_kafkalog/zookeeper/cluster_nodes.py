@@ -35,11 +35,9 @@ from pyspark_kafkalog.zookeeper.paths import (
     json_object,
 )
 
-CHANGES_KEPT = 100
-"""A broker that missed more changes than these reads every topic again."""
+CHANGES_KEPT = 100  # a broker that missed more changes than these reads every topic again
 
-NOBODY = -1
-"""Owner of a partition that no broker has claimed since ZooKeeper was emptied."""
+NOBODY = -1  # owner of a partition that no broker has claimed since ZooKeeper was emptied
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -39,8 +38,7 @@ NUMBER = re.compile(r"[0-9]{1,19}")
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9_-]{1,22}")
 _SHOWN_CHARS = 100
 
-MAX_PARTITIONS = 100_000
-"""Limit per topic and broker, so that a znode's value cannot cause large allocations."""
+MAX_PARTITIONS = 100_000  # limit per topic and broker, so that a znode's value cannot cause large allocations
 
 
 V07_PREFIX, JSON_PREFIX = "/", "/kafka"
@@ -205,11 +203,8 @@ def is_port(text: str) -> bool:
     return bool(NUMBER.fullmatch(text)) and 1 <= int(text) <= 65535
 
 
-class RegistryLayout(ABC):
-    """*Thread-safe: immutable.* One layout of the registries, below one prefix."""
-
-    brokers_own_partitions: bool
-    """Whether each broker numbers its own partitions from 0."""
+class _GroupPaths:
+    """*Thread-safe: immutable.* Paths that are alike in both layouts, below one prefix."""
 
     def __init__(self, prefix: str) -> None:
         """Raises `InvalidConfig`."""
@@ -246,51 +241,15 @@ class RegistryLayout(ABC):
     def offset(self, group: str, topic: str, partition: str) -> str:
         return f"{self.offsets(group, topic)}/{checked_name(partition)}"
 
-    @abstractmethod
-    def topic(self, topic: str) -> str:
-        """The znode whose children describe the topic's partitions."""
 
-    @abstractmethod
-    def topic_nodes(
-        self, topic: str, broker: int, partitions: int, numbers: Collection[int] | None = None
-    ) -> dict[str, bytes]:
-        """Znodes that register partitions on a broker; ``numbers`` selects some where brokers share them."""
-
-    @abstractmethod
-    def topic_child(self, topic: str, child: str) -> str: ...
-
-    @abstractmethod
-    def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]: ...
-
-    @abstractmethod
-    def partition_name(self, broker: int, partition: int) -> str:
-        """The partition's name below ``owners`` and ``offsets``."""
-
-    @abstractmethod
-    def partition_order(self, name: str) -> Any:
-        """Sort key of partition names for assignment."""
-
-    @abstractmethod
-    def write_broker(self, broker: BrokerNode) -> bytes:
-        """The value of a broker's znode. Raises `InvalidConfig` for an address it cannot hold."""
-
-    @abstractmethod
-    def read_broker(self, broker: int, data: bytes) -> BrokerNode: ...
-
-    @abstractmethod
-    def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes: ...
-
-    @abstractmethod
-    def read_subscription(self, data: bytes) -> ConsumerSubscription: ...
-
-
-class V07Layout(RegistryLayout):
-    brokers_own_partitions = True
+class V07Layout(_GroupPaths):
+    brokers_own_partitions = True  # each broker numbers its own from 0
 
     def __init__(self, prefix: str = V07_PREFIX) -> None:
         super().__init__(prefix)
 
     def topic(self, topic: str) -> str:
+        """The znode whose children describe the topic's partitions."""
         return f"{self.topics}/{checked_name(topic)}"
 
     def topic_nodes(
@@ -300,9 +259,11 @@ class V07Layout(RegistryLayout):
         partitions: int,
         numbers: Collection[int] | None = None,  # noqa: ARG002
     ) -> dict[str, bytes]:
+        """Znodes that register partitions on a broker; ``numbers`` selects some where brokers share them."""
         return {f"{self.topic(topic)}/{broker}": b"%d" % partitions}
 
     def topic_child(self, topic: str, child: str) -> str:
+        """The znode to read for a child of `topic`."""
         return f"{self.topic(topic)}/{child}"
 
     def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
@@ -313,13 +274,16 @@ class V07Layout(RegistryLayout):
         return [PartitionNode(self.partition_name(broker, n), broker, n) for n in range(count)]
 
     def partition_name(self, broker: int, partition: int) -> str:
+        """The partition's name below ``owners`` and ``offsets``."""
         return f"{broker}-{partition}"
 
     def partition_order(self, name: str) -> Any:
+        """Sort key of partition names for assignment."""
         # As strings, like consumers of that time: all members of a group must sort alike.
         return name
 
     def write_broker(self, broker: BrokerNode) -> bytes:
+        """Raises `InvalidConfig` for an address that the value cannot hold."""
         if ":" in broker.host:
             raise InvalidConfig(
                 f"{broker}: 0.7 separates host and port by a colon; advertise a host name or an IPv4 address"
@@ -351,7 +315,7 @@ class V07Layout(RegistryLayout):
         return subscription_of({expression[3]: int(expression[2])}, pattern, data)
 
 
-class JsonLayout(RegistryLayout):
+class JsonLayout(_GroupPaths):
     brokers_own_partitions = False
 
     def __init__(self, prefix: str = JSON_PREFIX) -> None:
@@ -446,6 +410,9 @@ def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:
         for text in (endpoints if isinstance(endpoints, list) else ())
         if (each := _ENDPOINT.fullmatch(str(text))) and is_port(each[3])
     )
+
+
+RegistryLayout = V07Layout | JsonLayout
 
 
 def layout_of(config: ZooKeeperConfig, protocol: str) -> RegistryLayout:

@@ -40,8 +40,7 @@ class Protection:
 
     context: Callable[[], ssl.SSLContext] | None = None
     """TLS context for the next connection; None for plain text."""
-    login: tuple[str, str] | None = field(default=None, repr=False)
-    """User and password for DIGEST-MD5."""
+    login: tuple[str, str] | None = field(default=None, repr=False)  # user and password for DIGEST-MD5
     access: Callable[[str], Access] | None = None
     """Access by path below the chroot; None leaves all nodes open."""
 
@@ -120,8 +119,7 @@ class Connector(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is n
         self._context = context
         self._answer_seconds = answer_seconds
         self._connecting = connecting
-        self.answered = False
-        """Whether the newest connection has a session; set by the session."""
+        self.answered = False  # whether the newest connection has a session; set by the session
         self.problem = "no address is known for its name"
 
     def create_connection(self, *arguments: Any, **given: Any) -> Any:

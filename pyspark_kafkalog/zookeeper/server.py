@@ -60,8 +60,7 @@ class ZooKeeperServer:
         self.config = config
         self.data_dir = Path(config.data_dir).expanduser().absolute()
         self._log = log
-        self.port = config.client_port
-        """Client port; ``clientPort=0`` chooses one at the first start."""
+        self.port = config.client_port  # client port; ``clientPort=0`` chooses one at the first start
         self._secure_port = config.secure_client_port
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None

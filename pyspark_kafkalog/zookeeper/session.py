@@ -58,6 +58,14 @@ _CONFLICTS = (
     RuntimeInconsistency,
 )
 
+_REFUSALS = {
+    NoAuthError: "{path} belongs to another login or certificate in ZooKeeper: use that one "
+    "(zookeeper.sasl.jaas.config, zookeeper.ssl.keystore.location), or another chroot",
+    InvalidACLError: "{path}: ZooKeeper does not know who we are, which zookeeper.set.acl=true needs: it "
+    "takes no logins (zookeeper.sasl.jaas.config) or does not ask for certificates (ssl.clientAuth)",
+    AuthFailedError: "ZooKeeper at {at} refused the login of {user!r}: check zookeeper.sasl.jaas.config",
+}
+
 _log = logging.getLogger(__name__)
 
 
@@ -75,12 +83,9 @@ class NodeExists(KafkaError):
 class SessionEvent(enum.Enum):
     SUSPENDED = "suspended"
     """No server can be reached. The session and its ephemeral nodes may or may not survive."""
-    RESUMED = "resumed"
-    """Reconnected in the same session: its ephemeral nodes still exist."""
-    LOST = "lost"
-    """The session expired: our ephemeral nodes are gone, and others may have created theirs."""
-    RENEWED = "renewed"
-    """A new session after a lost one: ephemeral nodes must be created again."""
+    RESUMED = "resumed"  # reconnected in the same session: its ephemeral nodes still exist
+    LOST = "lost"  # the session expired: our ephemeral nodes are gone, and others may have created theirs
+    RENEWED = "renewed"  # a new session after a lost one: ephemeral nodes must be created again
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,22 +468,10 @@ class ZooKeeperSession:
         )
 
     def _refusal(self, path: str, error: KazooException) -> ZooKeeperError:
-        if isinstance(error, NoAuthError):
-            return ZooKeeperError(
-                f"{path} belongs to another login or certificate in ZooKeeper: use that one "
-                "(zookeeper.sasl.jaas.config, zookeeper.ssl.keystore.location), or another chroot"
-            )
-        if isinstance(error, InvalidACLError):
-            return ZooKeeperError(
-                f"{path}: ZooKeeper does not know who we are, which zookeeper.set.acl=true needs: it takes "
-                "no logins (zookeeper.sasl.jaas.config) or does not ask for certificates (ssl.clientAuth)"
-            )
-        if isinstance(error, AuthFailedError):
-            return ZooKeeperError(
-                f"ZooKeeper at {self.hosts} refused the login of {self._login and self._login[0]!r}: check "
-                "zookeeper.sasl.jaas.config"
-            )
-        return ZooKeeperError(f"{path}: ZooKeeper refused: {type(error).__name__} {error}".rstrip())
+        text = next((text for kind, text in _REFUSALS.items() if isinstance(error, kind)), None)
+        if text is None:
+            return ZooKeeperError(f"{path}: ZooKeeper refused: {type(error).__name__} {error}".rstrip())
+        return ZooKeeperError(text.format(path=path, at=self.hosts, user=self._login and self._login[0]))
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:

@@ -223,10 +223,15 @@ class ConsumerConnector:
         self._session = session_of(config)
         self._offsets = open_offsets(config, self._session, self._layout, clock=clock)
         self._lease = SessionLease(config.zookeeper_session_timeout_ms / 1000 * _LEASE_SHARE, clock)
-        self._streams: dict[tuple[str, int], MessageStream] = {}
-        self._filtered: list[MessageStream] = []
+        self._streams: list[MessageStream] = []
+        self._stream_of: Callable[[str, int], MessageStream]
         self._owned = OwnedPartitions(
-            config, self._offsets, self._lease, self._stream_of, before_commit=before_commit, clock=clock
+            config,
+            self._offsets,
+            self._lease,
+            lambda topic, number: self._stream_of(topic, number),  # noqa: PLW0108  (`_join` replaces it)
+            before_commit=before_commit,
+            clock=clock,
         )
         self._lock = threading.Lock()  # held while creating streams and while shutting down
         self._member: GroupMember | None = None
@@ -254,7 +259,7 @@ class ConsumerConnector:
         subscription = ConsumerSubscription(streams)
         found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
         by_thread = {(topic, one.number): one for topic, several in found.items() for one in several}
-        self._join(subscription, by_thread, [])
+        self._join(subscription, list(by_thread.values()), lambda *at: by_thread[at])
         return found
 
     def create_message_streams_by_filter(
@@ -262,9 +267,9 @@ class ConsumerConnector:
     ) -> list[MessageStream]:
         """Creates streams of all matching topics, also future ones. Raises as `create_message_streams`."""
         subscription = topic_filter.subscription(streams)
-        found = [self._stream(number) for number in range(streams)]
-        self._join(subscription, {}, found)
-        return found
+        numbered = [self._stream(number) for number in range(streams)]
+        self._join(subscription, numbered, lambda _, number: numbered[number])
+        return numbered
 
     def commit_offsets(self) -> None:
         """Commits processed messages, including the calling thread's last one.
@@ -299,7 +304,7 @@ class ConsumerConnector:
             if self._closed.is_set():
                 return
             self._closed.set()
-        for stream in self._all_streams():
+        for stream in self._streams:
             stream.close()
         if self._watch is not None:
             self._watch.cancel()
@@ -327,13 +332,13 @@ class ConsumerConnector:
     def _join(
         self,
         subscription: ConsumerSubscription,
-        streams: dict[tuple[str, int], MessageStream],
-        filtered: list[MessageStream],
+        streams: list[MessageStream],
+        stream_of: Callable[[str, int], MessageStream],
     ) -> None:
         with self._lock:
             if self._member is not None or self._closed.is_set():
                 raise InvalidRequest("a connector creates streams once, for all its topics; use another one")
-            self._streams, self._filtered = streams, filtered
+            self._streams, self._stream_of = streams, stream_of
             self._member = member = GroupMember(
                 self._session, self._layout, self.config.group_id, self.consumer_id, subscription,
                 self._owned, clock=self._clock,
@@ -343,7 +348,7 @@ class ConsumerConnector:
                 member.register()
             except ConsumerIdInUse:
                 # Perhaps the session of an earlier consumer with our id has not expired yet: allow a retry.
-                self._streams, self._filtered, self._member = {}, [], None
+                self._streams, self._member = [], None
                 raise
         watch = GroupWatch(self._session, self._layout, self.config.group_id, subscription, self._changed.set)
         self._watch = watch
@@ -370,7 +375,7 @@ class ConsumerConnector:
             try:
                 if member.registered():
                     self._lease.confirm(asked)
-                    for stream in self._all_streams():
+                    for stream in self._streams:
                         stream.wake()
                 elif joined == self._joined == self._expiries:
                     _log.warning("%s is missing from its group, joining again", self.consumer_id)
@@ -441,12 +446,6 @@ class ConsumerConnector:
         )
         stream.wanted = self._owned.wake_fetchers
         return stream
-
-    def _all_streams(self) -> list[MessageStream]:
-        return [*self._streams.values(), *self._filtered]
-
-    def _stream_of(self, topic: str, number: int) -> MessageStream:
-        return self._filtered[number] if self._filtered else self._streams[topic, number]
 
 
 def _consumer_id(config: ConnectorConfig, clock: Clock) -> str:

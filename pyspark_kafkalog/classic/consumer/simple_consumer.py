@@ -49,8 +49,7 @@ _TRANSACTIONS_SINCE = 2
 
 T = TypeVar("T")
 
-FETCH_SIZE = 300 * 1024
-"""In bytes; 0.7's ``fetch.size``."""
+FETCH_SIZE = 300 * 1024  # in bytes; 0.7's ``fetch.size``
 
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
 """Reopen a broken connection once, as 0.7's consumer does."""

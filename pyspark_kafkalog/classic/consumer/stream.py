@@ -196,10 +196,8 @@ class OwnedPartition:
     def __init__(self, key: PartitionKey, broker: int, stream: MessageStream, offset: int | None) -> None:
         self.key, self.broker, self.stream = key, broker, stream
         self.fetch_offset = offset
-        self.done = offset
-        """Offset after the processed messages."""
-        self.given = offset
-        """Offset after the delivered messages."""
+        self.done = offset  # offset after the processed messages
+        self.given = offset  # offset after the delivered messages
         self.committed = offset
         self.revoked = False
         self.failed = False

@@ -133,8 +133,7 @@ class GroupMember:
         self.consumer, self.subscription = consumer, subscription
         self.owned: dict[PartitionKey, Claim] = {}
         self.taken: set[PartitionKey] = set()
-        self.contested: list[str] = []
-        """Znodes of other owners that prevented claims in the last `rebalance`."""
+        self.contested: list[str] = []  # znodes of other owners that prevented claims in the last `rebalance`
         self._session, self._layout, self._group = session, layout, group
         self._holder = holder
         # One time for all registrations, so that repeating one writes the same value.
@@ -248,8 +247,7 @@ class SessionLease:
         self._seconds, self._clock = seconds, clock
         self._lock = threading.Lock()
         self._until = 0.0
-        self.ends = 0
-        """Number of times it ended: if unchanged, it was held all the time in between."""
+        self.ends = 0  # number of times it ended: if unchanged, it was held all the time in between
 
     def held(self) -> bool:
         return self._clock.monotonic() < self._until
