@@ -143,7 +143,7 @@ class Mirror:
         self._ended.set()
 
     def _lost(self, count: int, error: KafkaError) -> bool:
-        """The target's `Lost` callback; returns whether to continue."""
+        """Returns whether to continue."""
         abort = self._config.mirror.abort_on_send_failure
         with self._lost_lock:
             first = self._lost_error is None
@@ -225,16 +225,13 @@ class MirrorSource(ABC):
             copier.end()
 
     @abstractmethod
-    def close(self) -> None:
-        """Commits what was delivered to the target, and leaves the group."""
+    def close(self) -> None: ...
 
     @abstractmethod
     def measure_lag(self) -> None: ...
 
 
 class ZooKeeperSource(MirrorSource):
-    """Reads with a `ConsumerConnector`, with one thread per stream."""
-
     def __init__(
         self, name: str, config: SourceConfig, mirror: Mirror, target: MirrorTarget, clock: Clock
     ) -> None:
@@ -269,8 +266,6 @@ class ZooKeeperSource(MirrorSource):
 
 
 class BrokersSource(MirrorSource):
-    """Reads with several `Consumer`s of one group, each in a thread of its own."""
-
     def __init__(
         self, name: str, config: BrokersSourceConfig, mirror: Mirror, target: MirrorTarget, clock: Clock
     ) -> None:
@@ -297,8 +292,7 @@ class BrokersSource(MirrorSource):
         for member in self._members:
             member.join()
 
-    def measure_lag(self) -> None:
-        """Each member measures its own."""
+    def measure_lag(self) -> None: ...
 
 
 class _Copier(ABC):
@@ -343,7 +337,6 @@ class _StreamCopier(_Copier):
         self._stream = stream
 
     def end(self) -> None:
-        """Returns when everything read was passed to the target."""
         self._stream.close()
         self.join()
 

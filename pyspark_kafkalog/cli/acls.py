@@ -176,7 +176,6 @@ def _operations(words: Sequence[str] | None) -> list[Operation]:
 
 
 def _role(kind: ResourceType, *, producer: bool, consumer: bool) -> Iterator[Operation]:
-    """Operations allowed by ``kafka-acls --producer`` and ``--consumer``."""
     if producer and kind is ResourceType.TOPIC:
         yield from (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
     if producer and kind is ResourceType.TRANSACTIONAL_ID:

@@ -184,7 +184,6 @@ def separator_bytes(text: str) -> bytes:
 
 
 def speaks_07(options: Mapping[str, str]) -> bool:
-    """Whether options of the Spark source select Kafka 0.7."""
     return any(name.lower() == "protocol" and text.strip() == PROTOCOL_07 for name, text in options.items())
 
 
@@ -202,8 +201,6 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """``count`` offsets before the end, but not before the first offset."""
-
     count: int
 
 

@@ -138,7 +138,6 @@ def _keep_showing(snapshots: ClusterSnapshots, now: Snapshot, seconds: float) ->
 
 @contextmanager
 def _client_errors_only() -> Iterator[None]:
-    """Suppress the client's warnings meanwhile: the screen shows the problem."""
     client = logging.getLogger("pyspark_kafkalog.client")
     before = client.level
     client.setLevel(logging.ERROR)
@@ -262,7 +261,6 @@ class ClusterSnapshots:
         return {tp: one.offset for tp, one in offsets.items()}
 
     def _sizes(self, brokers: Iterable[int]) -> dict[TopicPartition, int]:
-        """Size of the largest replica."""
         sizes: dict[TopicPartition, int] = {}
         for node_id in brokers:
             try:
@@ -378,7 +376,6 @@ class LedgerLoads:
 
 
 def _is_same_topic(position: Position, metadata: ClusterMetadata) -> bool:
-    """Whether the cluster has the topic that the load read, as far as topic ids tell."""
     topic = metadata.topics.get(position.topic)
     return topic is not None and ("" in (position.topic_id, _id(topic)) or position.topic_id == _id(topic))
 

@@ -39,7 +39,6 @@ ledgers = ClusterCommands()
 
 
 def words(text: str) -> None:
-    """For messages that are not the command's result."""
     typer.echo(text, err=True)
 
 
@@ -87,7 +86,6 @@ def history(
 
 
 def _output_row(output: LoadOutput) -> dict[str, object]:
-    """The fields; only compactions list what they replaced."""
     return {name: value for name, value in asdict(output).items() if name != "replaces" or value}
 
 
@@ -126,7 +124,6 @@ _RARE = ("skipped", "missing")
 
 
 def _columns(names: Sequence[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """Without the rare columns that have no values here."""
     return [name for name in names if name not in _RARE or any(row[name] for row in rows)]
 
 
@@ -435,7 +432,6 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
 
 
 def _read_again(ledger: Ledger, found: Rewind) -> Mapping[TopicPartition, tuple[int | None, int]]:
-    """Per partition the offsets from the next position to the newest; None is the log's beginning."""
     starts = {p.key: p.next for p in found.positions}
     now = {p.key: p.next for p in ledger.commit_at(found.newest).positions}
     return {tp: (starts.get(tp), end) for tp, end in now.items() if starts.get(tp, -1) < end}

@@ -126,7 +126,6 @@ def show_plan(plan: Plan | None, name: str) -> None:
 
 
 def unit_of(partition: TopicPartition) -> str:
-    """Unit of offsets: bytes for the partitions of a 0.7 broker."""
     return "offset" if partition.broker == NO_BROKER else "byte"
 
 
@@ -242,14 +241,12 @@ def spark_session(master: str, log_fd: int) -> SparkSession:
 
 
 def _reason(text: str) -> str:
-    """The message of our error in Spark's traceback, else the first line."""
     raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
     return str(raised[-1]) if raised else text.strip().split("\n")[0]
 
 
 @contextmanager
 def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
-    """A bar over the planned offsets, moved by the receipts as the tasks leave them."""
     from pyspark_kafkalog.ledger.records import receipt_name, receipts_name
 
     total = sum(r.end - r.start for r in plan.ranges)

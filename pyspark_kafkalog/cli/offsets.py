@@ -229,7 +229,6 @@ def _todays_rows(
 
 
 def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
-    """Where the next load begins: at the start of the pending plan, else at the end of the last commit."""
     ledger = open_ledger(name, directory)
     pending = ledger.pending()
     if pending is not None:
@@ -272,7 +271,6 @@ def _rows_07(
     group: str | None,
     positions: Mapping[TopicPartition, Position],
 ) -> list[dict[str, Any]]:
-    """A row per partition of ``topics`` or of the load; no end offset if its broker is down."""
     named = set(topics) or {partition.topic for partition in positions}
     if not named:
         raise InvalidConfig(
@@ -320,7 +318,6 @@ def _reached_07(tp: TopicPartition, facts: PartitionFacts | None, position: Posi
 
 
 def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
-    """A row per partition of the topics in which ``group`` has committed offsets, and for ``also``."""
     stored = stored_offsets(cluster, group)
     known = [*stored, *also]
     rows = partition_rows(cluster, {tp.topic for tp in known}, known)
@@ -330,7 +327,6 @@ def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()
 
 
 def partition_rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
-    """A row per partition of ``topics``; includes ``known`` ones that no longer exist."""
     seen = cluster.metadata(sorted(topics)).topics
     there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
     return end_rows(cluster, there, {tp for tp in known if tp.topic in topics} - set(there))
@@ -364,7 +360,6 @@ def show_positions(
 
 
 def behind(position: int | None, row: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Position and lag; the lag is None if the partition no longer exists."""
     if row["latest"] is None:
         return position, None
     return position, offsets_behind(position, row["earliest"], row["latest"])

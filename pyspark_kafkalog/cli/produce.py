@@ -235,7 +235,6 @@ def _check(as_json: bool, whole: bool, key_separator: str | None, key: str | Non
 
 
 def _check_readable(files: Sequence[Path]) -> None:
-    """Before anything is sent."""
     for path in files:
         if path != _STDIN and not os.access(path, os.R_OK):
             why = "no permission" if path.exists() else "no such file"
@@ -283,7 +282,6 @@ def _whole(name: str, file: BinaryIO, limit: int) -> Drafts:
 
 
 def _cut(name: str, file: BinaryIO, limit: int) -> Iterator[tuple[InputLine, int, bytes]]:
-    """Lines without their line breaks, each at most ``limit`` bytes."""
     number = 0
     while line := file.readline(limit + 2):
         number += 1

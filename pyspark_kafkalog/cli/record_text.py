@@ -60,7 +60,6 @@ class RecordOutput:
 
     @property
     def room(self) -> int | None:
-        """Records still wanted; None is no limit."""
         return None if self._limit is None else self._limit - self.records
 
     @property

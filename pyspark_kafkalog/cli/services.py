@@ -98,7 +98,6 @@ def _status(running: Mirror, rate: _Rate) -> str:
 
 
 def _undelivered(running: Mirror) -> str:
-    """Messages rejected by the target; lost only with abort.on.send.failure=false."""
     return f", {counted(running.lost_count, 'message')} not delivered" if running.lost_count else ""
 
 

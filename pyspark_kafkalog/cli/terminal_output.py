@@ -102,7 +102,6 @@ def size(byte_count: int) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal, with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

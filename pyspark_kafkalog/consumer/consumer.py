@@ -6,7 +6,6 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
@@ -46,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 OnPartitions = Callable[[list[TopicPartition]], object]
 """Called in `Consumer.poll` with assigned, revoked or lost partitions."""
-
-T = TypeVar("T")
 
 _RESETS = {EARLIEST: EARLIEST_TIMESTAMP, LATEST: LATEST_TIMESTAMP}
 
@@ -524,7 +521,6 @@ class Consumer:
         return found
 
     def _notify(self) -> None:
-        """On the group's thread."""
         self._news = True
         self._fetcher.wake()
 

@@ -19,8 +19,7 @@ from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.client_config import CLASSIC, GroupConsumerConfig
 from pyspark_kafkalog.consumer.classic_member import ClassicMember
-from pyspark_kafkalog.consumer.epoch_member import EpochMember
-from pyspark_kafkalog.consumer.member import COORDINATOR_MOVED, Member, Rebalance
+from pyspark_kafkalog.consumer.member import COORDINATOR_MOVED, EpochMember, Member, Rebalance
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from pyspark_kafkalog.protocol.api.groups import JoinGroupRequest, LeaveGroupRequest
 from pyspark_kafkalog.protocol.api.metadata import CoordinatorType

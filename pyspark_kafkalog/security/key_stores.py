@@ -211,7 +211,6 @@ class _Bytes:
 
 
 def _read_jks(data: bytes, password: _Password, key_password: _Password | None) -> Keys:
-    """The first key with its chain; without ``key_password`` all trusted certificates."""
     if password.text is not None:
         body, digest = data[:-_SHA1_BYTES], data[-_SHA1_BYTES:]
         expected = hashlib.sha1(_utf16(password.text) + _JKS_SALT + body, usedforsecurity=False).digest()

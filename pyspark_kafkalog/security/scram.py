@@ -146,7 +146,6 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def read_first(self, client_first: bytes) -> str:
-        """Returns the user's name. Raises `ScramError`."""
         found = _parsed(_CLIENT_FIRST, _decoded(client_first), "the client's first")
         self.authorization_id, self.user = _name(found[1] or ""), _name(found[3])
         self._bare, self._nonce = found[2], found[4] + self._own_nonce

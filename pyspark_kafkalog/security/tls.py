@@ -242,7 +242,6 @@ def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
 
 
 def _separate_keys(config: TlsConfig, named: Named) -> Keys:
-    """librdkafka's properties: one file with the chain, one with the key."""
     certificate, key = config.ssl_certificate_location, config.ssl_key_location
     of_certificate, of_key = named("ssl.certificate.location"), named("ssl.key.location")
     if not (certificate and key):

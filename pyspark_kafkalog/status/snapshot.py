@@ -39,15 +39,13 @@ class TopicStatus:
 
     @property
     def size_bytes(self) -> int:
-        """Sum of the known sizes; -1 if none is known."""
+        """-1 if no size is known."""
         known = [p.size_bytes for p in self.partitions if p.size_bytes >= 0]
         return sum(known) if known else -1
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A consumer group; for ``lag`` see `lag_of`."""
-
     name: str
     state: str
     member_count: int
@@ -116,8 +114,6 @@ def lag_of(
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """New offsets per second, where known, by topic and partition number."""
-
     partitions: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     topics: Mapping[str, float] = field(default_factory=dict)
 
@@ -164,8 +160,6 @@ _LATELY = 12  # moments averaged in `History.lately`
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """``rate`` and ``lag`` are totals, None if unknown."""
-
     at_ms: int
     rate: float | None = None
     lag: int | None = None

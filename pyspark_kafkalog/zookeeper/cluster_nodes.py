@@ -1,4 +1,4 @@
-"""The znodes that the brokers of a cluster share with today's protocol: topics, producer ids. Pure.
+"""The znodes that the brokers of a cluster share: topics, producer ids, SCRAM users, ACLs. Pure.
 
 Below the prefix of `JsonLayout`, all persistent:
 
@@ -12,17 +12,32 @@ Below the prefix of `JsonLayout`, all persistent:
 * ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and the brokers that have yet to remove it
 * ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end as text, inclusive:
   the last block of producer ids that a broker took
+* ``/config/users/<user>``, URL-encoded: JSON with version 1 and config, which maps a mechanism to
+  ``salt=...,stored_key=...,server_key=...,iterations=4096``, and may hold quotas
+* ``/config/changes/config_change_<n>``, sequential: JSON with version 2 and entity_path, ``users/<user>``
+* ``/kafka-acl/<type>/<name>``: JSON with version 1 and acls, each with principal, permissionType, operation,
+  host
+* ``/kafka-acl-changes/acl_changes_<n>``, sequential: ``<TYPE>:<name>``
+* ``/kafka-acl-extended/prefixed/<type>/<name>``: ACLs of resources whose names begin with ``<name>``
+* ``/kafka-acl-extended-changes/acl_changes_<n>``, sequential: JSON with version 1, resourceType, name,
+  patternType
 
-Source: kafka 3.9 ``zk/ZkData.scala``; docs/operations.md says what our brokers do with them.
+A ``<type>`` is Topic, Group, Cluster, TransactionalId, DelegationToken or User. Users and ACLs are as in
+Kafka before 4. Sources: kafka 3.9 ``zk/ZkData.scala``, ``common/ZkNodeChangeNotificationListener.scala``.
+docs/operations.md says what our brokers do with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
+from pyspark_kafkalog.config.zookeeper_config import znode_name
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType, parse_word
 from pyspark_kafkalog.types import decode_id, encode_id
 from pyspark_kafkalog.zookeeper.paths import (
     MAX_PARTITIONS,
@@ -33,6 +48,7 @@ from pyspark_kafkalog.zookeeper.paths import (
     is_count,
     json_bytes,
     json_object,
+    text_of,
 )
 
 CHANGES_KEPT = 100  # a broker that missed more changes than these reads every topic again
@@ -152,7 +168,7 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
 
 
 def write_name_07(brokers: Collection[int]) -> bytes:
-    """Value of a name that Kafka 0.7 topics use at these brokers; without brokers the name is free."""
+    """Without brokers the name is free."""
     fields = {"version": 3, "partitions": {}, "adding_replicas": {}, "removing_replicas": {}}
     return json_bytes(fields | ({"brokers_07": sorted(brokers)} if brokers else {}))
 
@@ -233,3 +249,156 @@ def read_registry(data: bytes) -> RegistryNode | None:
         tuple(RegistryChange(int(version), str(name), str(tag)) for version, name, tag in changes),
         {int(broker): arrived is True for broker, arrived in members.items()},
     )
+
+
+CHANGES_KEPT_MS = 15 * 60 * 1000
+"""Older change nodes may be removed: a broker that was away for longer reads everything again."""
+
+_RESOURCES = tuple(each for each in ResourceType if each is not ResourceType.ANY)
+
+
+class Resource(NamedTuple):
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType
+
+    def __str__(self) -> str:
+        return f"{self.resource_type.word} {self.name!r} ({self.pattern_type.word})"
+
+
+def resource_of(acl: Acl) -> Resource:
+    return Resource(acl.resource_type, acl.name, acl.pattern_type)
+
+
+class SecurityNodes:
+    def __init__(self, layout: JsonLayout) -> None:
+        root = layout.prefix
+        self.users = f"{root}/config/users"
+        self.user_changes = f"{root}/config/changes"
+        self.new_user_change = f"{self.user_changes}/config_change_"
+        self._acls = {
+            PatternType.LITERAL: f"{root}/kafka-acl",
+            PatternType.PREFIXED: f"{root}/kafka-acl-extended/prefixed",
+        }
+        self.acl_changes = {
+            PatternType.LITERAL: f"{root}/kafka-acl-changes",
+            PatternType.PREFIXED: f"{root}/kafka-acl-extended-changes",
+        }
+
+    def user(self, name: str) -> str:
+        return f"{self.users}/{_checked(_quoted(name))}"
+
+    def user_name(self, child: str) -> str:
+        return unquote(child)
+
+    def acl_parents(self) -> dict[str, tuple[ResourceType, PatternType]]:
+        return {
+            f"{path}/{kind.word}": (kind, pattern)
+            for pattern, path in self._acls.items()
+            for kind in _RESOURCES
+        }
+
+    def acls(self, resource: Resource) -> str:
+        """Raises `InvalidConfig` if the name cannot be a znode's; Kafka does not encode it."""
+        path = self._acls[resource.pattern_type]
+        return f"{path}/{resource.resource_type.word}/{_checked(resource.name)}"
+
+    def new_acl_change(self, resource: Resource) -> str:
+        return f"{self.acl_changes[resource.pattern_type]}/acl_changes_"
+
+    def parents(self) -> list[str]:
+        return [self.users, self.user_changes, *self.acl_changes.values(), *self.acl_parents()]
+
+
+def read_user(data: bytes) -> dict[str, Any]:
+    """Holds secrets."""
+    try:
+        config = json_object(data, "a user").get("config")
+    except MalformedNode:
+        config = None
+    if not isinstance(config, dict):
+        raise MalformedNode("a user", b"***")
+    return config
+
+
+def write_user(config: Mapping[str, Any]) -> bytes:
+    return json_bytes({"version": 1, "config": config})
+
+
+def read_user_change(data: bytes) -> str | None:
+    """None if the change is about another kind of entity."""
+    fields = json_object(data, "a change")
+    if fields.get("version") == 1:
+        return unquote(str(fields.get("entity_name"))) if fields.get("entity_type") == "users" else None
+    kind, _, name = str(fields.get("entity_path")).partition("/")
+    return unquote(name) if kind == "users" and name and "/" not in name else None
+
+
+def write_user_change(name: str) -> bytes:
+    return json_bytes({"version": 2, "entity_path": f"users/{_quoted(name)}"})
+
+
+def read_acls(resource: Resource, data: bytes) -> frozenset[Acl]:
+    what = f"the ACLs of {resource}"
+    entries = json_object(data, what).get("acls")
+    try:
+        if not isinstance(entries, list):
+            raise ValueError
+        return frozenset(
+            Acl(
+                *resource,
+                _text(entry, "principal"),
+                _text(entry, "host"),
+                parse_word(Operation, _text(entry, "operation")),
+                parse_word(Permission, _text(entry, "permissionType")),
+            )
+            for entry in entries
+        )
+    except ValueError:
+        raise MalformedNode(what, data) from None
+
+
+def write_acls(acls: Iterable[Acl]) -> bytes:
+    fields = ((a.principal, a.permission.word, a.operation.word, a.host) for a in sorted(acls))
+    names = ("principal", "permissionType", "operation", "host")
+    return json_bytes({"version": 1, "acls": [dict(zip(names, row, strict=True)) for row in fields]})
+
+
+def read_acl_change(pattern_type: PatternType, data: bytes) -> Resource:
+    text = text_of(data, "a change of ACLs")
+    try:
+        if pattern_type is PatternType.LITERAL:
+            kind, _, name = text.partition(":")
+            return Resource(parse_word(ResourceType, kind), name, pattern_type)
+        fields = json_object(text, "a change of ACLs")
+        if parse_word(PatternType, _text(fields, "patternType")) is not pattern_type:
+            raise ValueError
+        kind = _text(fields, "resourceType")
+        return Resource(parse_word(ResourceType, kind), _text(fields, "name"), pattern_type)
+    except ValueError:
+        raise MalformedNode("a change of ACLs", data) from None
+
+
+def write_acl_change(resource: Resource) -> bytes:
+    if resource.pattern_type is PatternType.LITERAL:
+        return f"{resource.resource_type.name}:{resource.name}".encode()
+    kind, name, pattern = resource.resource_type.name, resource.name, resource.pattern_type.name
+    return json_bytes({"version": 1, "resourceType": kind, "name": name, "patternType": pattern})
+
+
+def _text(fields: Any, name: str) -> str:
+    value = fields.get(name) if isinstance(fields, dict) else None
+    if not isinstance(value, str):
+        raise ValueError(name)
+    return value
+
+
+def _quoted(name: str) -> str:
+    """Encode as Kafka's ``Sanitizer`` does."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def _checked(name: str) -> str:
+    if not znode_name.test(name):
+        raise InvalidConfig(f"{name[:100]!r} cannot be the name of a znode, so ZooKeeper cannot keep it")
+    return name

@@ -85,8 +85,6 @@ class ListenerNode(NamedTuple):
 
 
 class PartitionNode(NamedTuple):
-    """A partition as consumers see it; ``name`` is its name in the registries."""
-
     name: str
     broker: int
     number: int
@@ -165,7 +163,6 @@ def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> 
 
 
 def json_bytes(fields: Mapping[str, object]) -> bytes:
-    """JSON without blanks, as Kafka writes it."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -385,14 +382,9 @@ class JsonLayout(_GroupPaths):
         )
 
     def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes:
-        return json_bytes(
-            {
-                "version": 1,
-                "subscription": dict(subscription.streams),
-                "pattern": subscription.pattern,
-                "timestamp": str(now_ms),
-            }
-        )
+        pattern, streams = subscription.pattern, dict(subscription.streams)
+        fields = {"version": 1, "subscription": streams, "pattern": pattern, "timestamp": str(now_ms)}
+        return json_bytes(fields)
 
     def read_subscription(self, data: bytes) -> ConsumerSubscription:
         fields = json_object(data, "a subscription")

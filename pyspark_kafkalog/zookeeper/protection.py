@@ -18,8 +18,8 @@ from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.security.jaas import parse_jaas
 from pyspark_kafkalog.security.references import resolved
 from pyspark_kafkalog.security.tls import client_context
+from pyspark_kafkalog.zookeeper.cluster_nodes import SecurityNodes
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout
-from pyspark_kafkalog.zookeeper.security_nodes import SecurityNodes
 
 _log = logging.getLogger(__name__)
 

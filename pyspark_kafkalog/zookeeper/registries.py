@@ -80,7 +80,6 @@ def brokers(session: ZooKeeperSession, layout: RegistryLayout) -> dict[int, Brok
 
 
 def broker_ids(session: ZooKeeperSession, layout: RegistryLayout) -> list[int]:
-    """Ids of live brokers, and ids reserved by other znodes."""
     return sorted(int(name) for name in session.children(layout.brokers) if NUMBER.fullmatch(name))
 
 
@@ -134,7 +133,6 @@ def watch_topic(
 
 
 def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
-    """None if absent, as in 0.7."""
     node = session.read(layout.cluster_id)
     return None if node is None else read_cluster_id(node.data)
 
@@ -285,7 +283,6 @@ class ZooKeeperGroup:
             return self._group in groups(session, self._layout)
 
     def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stored next offsets; partitions without one are left out."""
         with session_of(self._config) as session:
             offsets = {
                 p: read_group_offset(session, self._layout, self._group, p.topic, p.number)

@@ -73,8 +73,6 @@ class ZooKeeperError(KafkaError): ...
 
 
 class NodeExists(KafkaError):
-    """A node with that path exists, and is not ours."""
-
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} exists in ZooKeeper")
         self.path = path
@@ -134,7 +132,6 @@ class Watch:
         self.cancelled = True
 
     def run(self) -> None:
-        """On the session's thread only."""
         if self.cancelled:
             return
         value = self._look(self)
@@ -557,8 +554,7 @@ class _NotNow(KafkaError):
     """No response, or no connection."""
 
 
-class _Refused(KafkaError):
-    """The node has children or another version."""
+class _Refused(KafkaError): ...
 
 
 def session_of(config: ZooKeeperConfig) -> ZooKeeperSession:

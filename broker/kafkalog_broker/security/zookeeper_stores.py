@@ -25,8 +25,7 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.security.acls import Acl, PatternType
 from pyspark_kafkalog.security.scram import MECHANISMS, ScramCredential
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
-from pyspark_kafkalog.zookeeper.security_nodes import (
+from pyspark_kafkalog.zookeeper.cluster_nodes import (
     CHANGES_KEPT_MS,
     Resource,
     SecurityNodes,
@@ -40,6 +39,7 @@ from pyspark_kafkalog.zookeeper.security_nodes import (
     write_user,
     write_user_change,
 )
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
 from pyspark_kafkalog.zookeeper.session import (
     Creation,
     NodeExists,

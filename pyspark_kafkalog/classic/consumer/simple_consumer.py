@@ -83,7 +83,6 @@ class BrokerReader07:
         return [FetchedSet(one.error_code, one.messages, V07Sets()) for one in responses]
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """Largest first."""
         try:
             answer = self.connection.request(request, deadline=deadline)
         except ConnectionClosed as e:

@@ -266,7 +266,6 @@ class MessageStream:
         return len(self._chunks) < self._max_chunks
 
     def put(self, partition: OwnedPartition, chunk: Chunk) -> None:
-        """Ignores chunks of a revoked partition."""
         with self._changed:
             if not partition.revoked and not self._closed:
                 self._chunks.append((partition, chunk))
@@ -290,7 +289,6 @@ class MessageStream:
                 self._mark_processed()
 
     def wake(self) -> None:
-        """Call when ``may_give`` may have changed."""
         with self._changed:
             self._changed.notify_all()
 

@@ -61,7 +61,7 @@ class RebalanceListener(Protocol):
         """Raises `KafkaError` if offsets cannot be read; retried later."""
 
     def abandon(self, partitions: Collection[PartitionKey]) -> None:
-        """Without a commit, as others may own them. Must not raise."""
+        """Must not raise; no commit, as others may own them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class GroupMember:
         registries.unregister_consumer(self._session, self._layout, self._group, self.consumer)
 
     def registered(self) -> bool:
-        """In the current session. Thread-safe."""
+        """Thread-safe."""
         node = self._session.read(self._layout.consumer(self._group, self.consumer))
         return node is not None and node.owner == self._session.credentials[0]
 

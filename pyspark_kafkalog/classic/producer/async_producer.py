@@ -40,8 +40,6 @@ class QueueClosed(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """A queued event. ``key`` chose the partition; today's wire also sends it."""
-
     data: Any
     topic: str
     partition: int = ANY_PARTITION

@@ -331,7 +331,7 @@ class ProducerPool:
             raise failure
 
     def _closed_after_retiring(self, deadline: Deadline | None) -> list[Channel]:
-        """Removes the channels once none is retiring, as they take over its events."""
+        """A retiring channel's events go to the others, so these wait for it."""
         while True:
             with self._lock:
                 self._closing = True

@@ -93,8 +93,6 @@ def _signed(bits: int) -> int:
 
 
 class BrokerPartition(NamedTuple):
-    """A partition and its broker, in the sort order that partitioners index."""
-
     broker: int
     partition: int
 
@@ -317,7 +315,6 @@ Router = RandomRouter | PartitionRouter
 
 
 def router_of(config: ClassicProducerConfig, partitioner: Partitioner | None = None) -> Router:
-    """The router of a configuration; ``partitioner`` overrides ``partitioner.class``."""
     if config.zookeeper_connect is None and config.protocol == PROTOCOL_07:
         return RandomRouter([BrokerNode(*broker) for broker in config.brokers])
     if partitioner is None and config.partitioner_class is not None:
@@ -362,7 +359,6 @@ ENCODERS: dict[str, type] = {
     "kafka.serializer.DefaultEncoder": DefaultEncoder,
     "kafka.serializer.StringEncoder": StringEncoder,
 }
-"""By Java class name, as PARTITIONERS."""
 
 
 def new_instance(name: str, known: dict[str, type], source: str) -> Any:

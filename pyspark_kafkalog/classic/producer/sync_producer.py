@@ -159,7 +159,6 @@ class BrokerWriter08:
         self.connection.receive_now()
 
     def _chunks(self, request: ProducerRequest, encoding: Encoding) -> Iterator[list[NewRecord]]:
-        """Batches of messages within the size limit, before compression."""
         chunk: list[NewRecord] = []
         size = BATCH_HEADER_BYTES
         for message in request.messages:
@@ -218,7 +217,6 @@ class BrokerWriter08:
                 raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
 
     def _known(self, topic: str, deadline: Deadline) -> list[int]:
-        """The partitions that this broker leads; creates the topic."""
         attempts = Attempts(self._retry, deadline, doing=f"looking up topic {topic}", clock=self._clock)
         while topic not in self._partitions:
             try:

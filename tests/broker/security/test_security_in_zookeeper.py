@@ -25,8 +25,8 @@ from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUs
 from pyspark_kafkalog.errors import InvalidRequest, ServerError
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from pyspark_kafkalog.security.scram import ScramCredential
+from pyspark_kafkalog.zookeeper.cluster_nodes import write_acls
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
-from pyspark_kafkalog.zookeeper.security_nodes import write_acls
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until

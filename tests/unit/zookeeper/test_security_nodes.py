@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
-from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
-from pyspark_kafkalog.zookeeper.security_nodes import (
+from pyspark_kafkalog.zookeeper.cluster_nodes import (
     Resource,
     SecurityNodes,
     read_acl_change,
@@ -15,6 +14,7 @@ from pyspark_kafkalog.zookeeper.security_nodes import (
     read_user_change,
     write_acl_change,
 )
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
 
 TOPIC = Resource(ResourceType.TOPIC, "t", PatternType.LITERAL)
 
