@@ -42,11 +42,8 @@ from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import POLL_TIMEOUT_MS, Fetched, PartitionFetcher
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk, block_records
-from pyspark_kafkalog.columnar.column_types import Answer, Block
-from pyspark_kafkalog.config.client_config import ConsumerConfig, GroupConsumerConfig
 from pyspark_kafkalog.columnar.column_types import Answer
-from pyspark_kafkalog.config.client_config import ConsumerConfig
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
+from pyspark_kafkalog.config.client_config import ConsumerConfig, GroupConsumerConfig
 from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.errors import (
     CorruptMessage,

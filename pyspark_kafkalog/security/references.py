@@ -23,7 +23,6 @@ from pyspark_kafkalog.config.security_config import (
     ProvidersConfig,
     resolvable,
 )
-from pyspark_kafkalog.config.providers import DIRECTORY, ENV, REFERENCE, Provider, ProvidersConfig, resolvable
 from pyspark_kafkalog.errors import InvalidConfig
 
 Shipped = Callable[[str], str | None]

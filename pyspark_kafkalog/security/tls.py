@@ -15,7 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Protocol, cast
 
-from pyspark_kafkalog.config.tls_config import TlsConfig
+from pyspark_kafkalog.config.security_config import TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.key_stores import Keys, key_and_chain, pem, trusted
 from pyspark_kafkalog.security.references import found_file

@@ -30,8 +30,8 @@ from pyspark_kafkalog.protocol.api.logins import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from pyspark_kafkalog.security.files import found_file
 from pyspark_kafkalog.security.jaas import JaasEntry, parse_jaas
+from pyspark_kafkalog.security.references import found_file
 from pyspark_kafkalog.security.scram import MECHANISMS as SCRAM
 from pyspark_kafkalog.security.scram import ScramClient, ScramError
 

@@ -8,9 +8,6 @@ from uuid import UUID
 from pyspark_kafkalog.client.discovery import PartitionMetadata, TopicMetadata
 from pyspark_kafkalog.config.client_config import GroupConsumerConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.consumer.epoch_member import EpochMember
-from pyspark_kafkalog.consumer.member import PartitionChange
-from pyspark_kafkalog.config.group_consumer_config import GroupConsumerConfig
 from pyspark_kafkalog.consumer.member import EpochMember, PartitionChange
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.consumer_groups import (
