@@ -101,10 +101,10 @@ if TYPE_CHECKING:  # the public names; see `_homes`
     from pyspark_kafkalog.loads.compaction import compact as compact
     from pyspark_kafkalog.loads.dead_letters import read_dead as read_dead
     from pyspark_kafkalog.loads.load import load as load
+    from pyspark_kafkalog.loads.output_files import use_spark_keys as use_spark_keys
     from pyspark_kafkalog.loads.reading import audit as audit
     from pyspark_kafkalog.loads.reading import read_load as read_load
     from pyspark_kafkalog.loads.sql.reconcile import audit_sql as audit_sql
-    from pyspark_kafkalog.loads.store_keys import use_spark_keys as use_spark_keys
     from pyspark_kafkalog.producer.producer import Producer as Producer
     from pyspark_kafkalog.protocol.v07 import FetchRequest as FetchRequest
     from pyspark_kafkalog.types import TopicPartition as TopicPartition

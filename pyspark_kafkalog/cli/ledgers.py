@@ -170,7 +170,7 @@ def verify(
         raise typer.BadParameter("give both, or --store", param_hint="NAME and --offsets")
     ledger = open_ledger(name, offsets)
     from pyspark_kafkalog.errors import LoadError
-    from pyspark_kafkalog.ledger.live_outputs import live_outputs
+    from pyspark_kafkalog.ledger.archive import live_outputs
     from pyspark_kafkalog.loads.output_files import verify_outputs
 
     findings = ledger.verify()
@@ -202,7 +202,7 @@ def verify(
 
 
 def _try_store(url: str) -> None:
-    from pyspark_kafkalog.ledger.stores.locations import open_store
+    from pyspark_kafkalog.ledger.stores.store import open_store
     from pyspark_kafkalog.ledger.stores.store_check import check_store
 
     store = open_store(url)
@@ -233,7 +233,7 @@ def gc(
     from contextlib import nullcontext
 
     from pyspark_kafkalog.clock import SYSTEM_CLOCK
-    from pyspark_kafkalog.ledger.cleaning import clean
+    from pyspark_kafkalog.ledger.ledger import clean
     from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 
     now_ms, age_ms = SYSTEM_CLOCK.time_ms(), _age_ms(older_than)
@@ -414,7 +414,7 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
             f"{text!r} is not a time since 1970, such as 2026-11-21T18:00:00Z", param_hint="--to-datetime"
         )
     from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-    from pyspark_kafkalog.datasource.reading.wire import opened_cluster
+    from pyspark_kafkalog.datasource.reading.source_cluster import opened_cluster
 
     head = ledger.head()
     stored = {} if head is None else {key: p.next for key, p in head.stored.items()}
@@ -480,7 +480,7 @@ def compact(
 
 
 def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:
-    from pyspark_kafkalog.ledger.live_outputs import live_outputs
+    from pyspark_kafkalog.ledger.archive import live_outputs
     from pyspark_kafkalog.loads.compaction import small_outputs
     from pyspark_kafkalog.loads.output_files import read_claim
 

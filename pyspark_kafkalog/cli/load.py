@@ -26,7 +26,7 @@ from pyspark_kafkalog.cli.arguments import (
 )
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.wire import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
+    from pyspark_kafkalog.loads.file_table import Target
     from pyspark_kafkalog.loads.load import Load
-    from pyspark_kafkalog.loads.target import Target
     from pyspark_kafkalog.types import TopicPartition
 
 Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]

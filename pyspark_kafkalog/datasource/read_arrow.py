@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07, arrow_schema
 from pyspark_kafkalog.config.client_config import ConsumerConfig
-from pyspark_kafkalog.datasource.batch.batch_planning import asked_ranges, bounds_now
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names
-from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.datasource.reading.wire import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, open_cluster
+from pyspark_kafkalog.datasource.reading.start_positions import asked_ranges, bounds_now
 from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 log = logging.getLogger(__name__)

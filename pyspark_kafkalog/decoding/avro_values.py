@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.decoding.batches import decode_column
+from pyspark_kafkalog.decoding.functions import decode_column
 from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES, Registry, Schema, Undecodable, schema_id
 from pyspark_kafkalog.errors import InvalidConfig
 

@@ -1,18 +1,18 @@
-"""What each load read from each partition, according to plans, receipts and their summaries."""
+"""What each load read from each partition, by plans, receipts and summaries; whether a ledger is sound."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from pyspark_kafkalog.errors import IncompleteLoad
-from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit
-from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.errors import IncompleteLoad, LoadError
+from pyspark_kafkalog.ledger.archive import Archive, read_hint
+from pyspark_kafkalog.ledger.commit import COMPACT, NOT_COUNTED, Commit
+from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import RangeFacts, count_offsets, summarize
+from pyspark_kafkalog.ledger.records import COMMITS, HEAD, LOAD, PLANS, plan_name, receipts_name
+from pyspark_kafkalog.ledger.stores.store import side_by_side
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class AuditRow:
     missing: int | None
 
 
-def audit_rows(ledger: Ledger) -> list[AuditRow]:
+def audit_rows(archive: Archive) -> list[AuditRow]:
     """A row for each partition from which a committed load read, oldest load first."""
-    in_effect = {commit.number for commit in ledger.lineage()}
+    in_effect = {commit.number for commit in archive.lineage()}
     return [
         row
-        for commit in ledger.history()
+        for commit in archive.history()
         if commit.is_load
-        for row in _rows(ledger, commit, commit.number in in_effect)
+        for row in _rows(archive, commit, commit.number in in_effect)
     ]
 
 
@@ -61,8 +61,8 @@ _COUNTS = (
 )  # fmt: skip
 
 
-def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
-    plan, found = ledger.plan(commit.number), _found(ledger, commit)
+def _rows(archive: Archive, commit: Commit, in_effect: bool) -> list[AuditRow]:
+    plan, found = archive.plan(commit.number), _found(archive, commit)
     rows = []
     for p in plan.partitions:
         if p.start == p.end:
@@ -88,13 +88,177 @@ def _rows(ledger: Ledger, commit: Commit, in_effect: bool) -> list[AuditRow]:
     return rows
 
 
-def _found(ledger: Ledger, commit: Commit) -> dict[TopicPartition, RangeFacts]:
+def _found(archive: Archive, commit: Commit) -> dict[TopicPartition, RangeFacts]:
     if commit.records == NOT_COUNTED:
         return {}
-    summary = ledger.summary(commit.number)
+    summary = archive.summary(commit.number)
     if summary is not None:
         return {p.key: p for p in summary.partitions}
     try:
-        return {p.key: p for p in summarize(ledger.receipts(ledger.plan(commit.number)))}
+        return {p.key: p for p in summarize(archive.receipts(archive.plan(commit.number)))}
     except IncompleteLoad:
         return {}
+
+
+def verify(archive: Archive) -> list[str]:
+    """Problems in words; empty if there are none. ``loads.output_files`` checks the outputs.
+
+    All receipts of a committed load may be missing.
+    """
+    newest = max(archive.numbers(COMMITS), default=0)  # from the directory, not the hint
+    numbers = range(1, newest + 1)
+    commits: dict[int, Commit] = {}
+
+    def read(number: int) -> list[str]:
+        try:
+            commits[number] = archive.commit_at(number)
+        except LoadError as e:
+            return [str(e)]
+        return []
+
+    def check(number: int) -> list[str]:
+        return _Check(archive, newest, commits).commit(commits[number]) if number in commits else []
+
+    unreadable = side_by_side(archive.store, read, numbers)
+    unsound = side_by_side(archive.store, check, numbers)
+    whole = _Check(archive, newest, commits)
+    of_commits = [
+        finding for pair in zip(unreadable, unsound, strict=True) for some in pair for finding in some
+    ]
+    return [*whole.head(), *of_commits, *whole.pending()]
+
+
+@dataclass(slots=True)
+class _Check:
+    """One verification. *Not thread-safe.* ``commits`` are the readable ones up to the newest."""
+
+    archive: Archive
+    newest: int
+    commits: Mapping[int, Commit]
+    findings: list[str] = field(default_factory=list)
+
+    def head(self) -> list[str]:
+        self.findings = []
+        try:
+            if self.archive.begun() is None:
+                self._find(f"{self.archive.where(LOAD)} is missing")
+        except LoadError as e:
+            self._find(str(e))
+        hinted = read_hint(self.archive.store.read(HEAD)).newest
+        if hinted > self.newest:
+            self._find(f"{HEAD} names commit {hinted}, but the newest is {self.newest}: commits are lost")
+        return self.findings
+
+    def commit(self, commit: Commit) -> list[str]:
+        number = commit.number
+        if commit.mode != "rewind" and commit.parent != number - 1:
+            self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")
+        if commit.mode in ("discard", COMPACT):
+            self._same_positions(commit)
+        elif commit.mode == "rewind":
+            self._rewind(commit)
+        if commit.is_load or commit.mode == "discard":
+            self._plan(commit)
+        return self.findings
+
+    def pending(self) -> list[str]:
+        """Check the plan that is not committed: at most one, with the next number."""
+        self.findings = []
+        for number in self.archive.numbers(PLANS):
+            if number > self.newest + 1:
+                self._find(f"plan {number} has no commit {number - 1} before it; the newest is {self.newest}")
+            elif number == self.newest + 1:
+                try:
+                    self._starts(self.archive.plan(number))
+                except LoadError as e:
+                    self._find(str(e))
+        return self.findings
+
+    def _rewind(self, commit: Commit) -> None:
+        if commit.note:
+            self._rewind_to_offsets(commit)
+            return
+        if commit.parent:
+            self._same_positions(commit)
+            return
+        try:
+            expected = self.archive.first_starts(commit.number - 1)
+        except LoadError as e:
+            self._find(f"commit {commit.number} goes back to before the first load: {e}")
+            return
+        if commit.positions != expected:
+            self._find(
+                f"commit {commit.number} (rewind) does not have the positions at which the first load began"
+            )
+
+    def _rewind_to_offsets(self, commit: Commit) -> None:
+        """Its positions lie between those of its parent and those it went back from."""
+        if not {commit.parent, commit.number - 1} - {0} <= self.commits.keys():
+            return  # reported already
+        least = self.commits[commit.parent].stored if commit.parent else {}
+        most = self.commits[commit.number - 1].stored
+        for p in commit.positions:
+            low, high = least.get(p.key), most.get(p.key)
+            if high is None or not (low.next if low else 0) <= p.next <= high.next:
+                self._find(
+                    f"commit {commit.number} (rewind) has {p.key} at {p.next}, which is not further back"
+                )
+
+    def _same_positions(self, commit: Commit) -> None:
+        """A rewind, discard or compaction has the positions of its parent."""
+        if commit.parent and commit.parent not in self.commits:
+            return  # reported already
+        if commit.positions != (self.commits[commit.parent].positions if commit.parent else ()):
+            what = f"commit {commit.number} ({commit.mode})"
+            self._find(f"{what} does not have the positions of commit {commit.parent}")
+
+    def _plan(self, commit: Commit) -> None:
+        try:
+            plan = self.archive.plan(commit.number)
+        except LoadError as e:
+            self._find(str(e))
+            return
+        if plan.sha256 != commit.plan_sha256:
+            self._find(f"commit {commit.number} was made from another plan than {self._plan_path(plan)}")
+            return
+        self._starts(plan)
+        if commit.is_load:
+            if commit.positions != tuple(plan.positions.values()):
+                self._find(f"commit {commit.number} does not have the positions at which its plan ends")
+            self._receipts(commit, plan)
+
+    def _starts(self, plan: Plan) -> None:
+        """A load begins where its parent ended, or gives a reason."""
+        if plan.parent and plan.parent not in self.commits:
+            return  # reported already
+        before = self.commits[plan.parent].stored if plan.parent else {}
+        planned = {p.key: p for p in plan.partitions}
+        for key in sorted(before.keys() - planned.keys()):
+            self._find(f"plan {plan.number} lacks {key}, which has a position in commit {plan.parent}")
+        for key in sorted(before.keys() & planned.keys()):
+            start, end = planned[key].start, before[key].next
+            explained = planned[key].reason and start == planned[key].earliest
+            if start != end and not explained:
+                self._find(f"plan {plan.number} begins {key} at {start}; commit {plan.parent} ended at {end}")
+
+    def _receipts(self, commit: Commit, plan: Plan) -> None:
+        if commit.records == NOT_COUNTED:
+            return
+        try:
+            summary = self.archive.summary(plan.number)
+            if summary is None and not self.archive.store.names(receipts_name(plan.number)):
+                return
+            found = summarize(self.archive.receipts(plan)) if summary is None else summary.partitions
+        except LoadError as e:
+            self._find(str(e))
+            return
+        total = sum(p.records for p in found), sum(p.bytes for p in found)
+        if total != (commit.records, commit.bytes):
+            counts = f"{commit.records} records and {commit.bytes} bytes"
+            self._find(f"commit {commit.number} counts {counts}, its receipts {total[0]} and {total[1]}")
+
+    def _plan_path(self, plan: Plan) -> str:
+        return self.archive.where(plan_name(plan.number))
+
+    def _find(self, finding: str) -> None:
+        self.findings.append(finding)

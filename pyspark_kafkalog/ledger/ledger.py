@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
@@ -21,28 +23,36 @@ from pyspark_kafkalog.errors import (
     LostRace,
     ReceiptMismatch,
 )
-from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, write_hints
-from pyspark_kafkalog.ledger.caching_store import CachingStore
+from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, check_not_removed, live_outputs, write_hints
+from pyspark_kafkalog.ledger.audit import verify
 from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, LoadOutput
-from pyspark_kafkalog.ledger.live_outputs import check_not_removed, live_outputs
 from pyspark_kafkalog.ledger.plan import Plan, Position
-from pyspark_kafkalog.ledger.receipts import Receipt, count_offsets, disagreement
+from pyspark_kafkalog.ledger.receipts import Receipt, Summary, count_offsets, disagreement, summarize
 from pyspark_kafkalog.ledger.records import (
     LOAD,
     LOCK,
+    RECEIPTS,
+    RUNS,
     commit_name,
     decode,
     encode,
     mark_name,
+    marks_name,
     plan_name,
     receipt_name,
     receipts_name,
+    summary_name,
 )
 from pyspark_kafkalog.ledger.rewind import Rewind, rewinding_to_commit
-from pyspark_kafkalog.ledger.stores.locations import open_store
-from pyspark_kafkalog.ledger.stores.store import Store, SubStore, at_once
+from pyspark_kafkalog.ledger.stores.store import (
+    CachingStore,
+    Store,
+    SubStore,
+    at_once,
+    open_store,
+    side_by_side,
+)
 from pyspark_kafkalog.ledger.stores.store_check import check_store
-from pyspark_kafkalog.ledger.verify import verify
 
 logger = logging.getLogger(__name__)
 
@@ -342,3 +352,68 @@ class Ledger(Archive):
 
     def _now(self) -> str:
         return utc_text(self._clock.time_ms())
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Receipts and marks of load ``number`` that nobody needs; ``kept`` says why they stay, or ""."""
+
+    number: int
+    receipts: int
+    marks: int
+    kept: str = ""
+
+
+def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Leftovers]:
+    """Remove receipts and marks of all loads but the newest ``keep`` and the pending one.
+
+    The caller holds the ledger's lock. Returns what was removed, oldest load first. Can be repeated after an
+    interruption. With ``dry_run`` nothing is removed.
+    """
+    last = ledger.head_number() - keep
+    receipts, marks = _counted(ledger, RECEIPTS), _counted(ledger, RUNS)
+    numbers = sorted(number for number in receipts.keys() | marks.keys() if number <= last)
+
+    def of_load(number: int) -> Leftovers:
+        found = Leftovers(number, receipts[number], marks[number])
+        return _clean_load(ledger, found, dry_run=dry_run)
+
+    return side_by_side(ledger.store, of_load, numbers)
+
+
+def _counted(ledger: Ledger, top: str) -> Counter[int]:
+    directories = (file.name.split("/")[1] for file in ledger.store.files(top))
+    return Counter(int(number) for number in directories if number.isdecimal())
+
+
+def _clean_load(ledger: Ledger, found: Leftovers, *, dry_run: bool) -> Leftovers:
+    number = found.number
+    try:
+        proved = _proved(ledger, number) if found.receipts else None
+    except LoadError as e:
+        logger.warning("the receipts of load %d are kept: %s", number, e)
+        return Leftovers(number, found.receipts, found.marks, str(e))
+    if not dry_run:
+        if proved is not None:
+            plan, receipts = proved
+            summary = Summary(number, plan.sha256, summarize(receipts))
+            ledger.store.create(summary_name(number), encode(summary))
+        for top in (receipts_name(number), marks_name(number)):
+            ledger.store.remove_directory(top)
+    return found
+
+
+def _proved(ledger: Ledger, number: int) -> tuple[Plan, list[Receipt]] | None:
+    """A load's plan and receipts to summarize; None if there is a summary, or nothing was counted.
+
+    Raises `LoadError` if they contradict the commit, and so are evidence, or some are missing.
+    """
+    commit = ledger.commit_at(number)
+    if not commit.is_load or commit.records == NOT_COUNTED or ledger.summary(number) is not None:
+        return None
+    plan = ledger.plan(number)
+    receipts = ledger.receipts(plan)
+    count = sum(receipt.records for receipt in receipts)
+    if count != commit.records:
+        raise LoadError(f"they count {count} records, the commit {commit.records}")
+    return plan, receipts

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
+from pyspark_kafkalog.ledger.archive import Live, live_outputs
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
-from pyspark_kafkalog.ledger.live_outputs import Live, live_outputs
 from pyspark_kafkalog.ledger.receipts import join_ranges
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.manifest import write_manifests

@@ -17,7 +17,7 @@ from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.records import entry
-from pyspark_kafkalog.loads.target import Work
+from pyspark_kafkalog.loads.file_table import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -21,19 +21,18 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
-from pyspark_kafkalog.datasource.reading.wire import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
-from pyspark_kafkalog.loads.file_table import FileTable
+from pyspark_kafkalog.loads.file_table import FileTable, Target, Work
 from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.manifest import write_manifests
+from pyspark_kafkalog.loads.output_files import give_spark_keys
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
-from pyspark_kafkalog.loads.store_keys import give_spark_keys
-from pyspark_kafkalog.loads.target import Target, Work
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.manifest import listed_files
-from pyspark_kafkalog.loads.store_keys import give_spark_keys
+from pyspark_kafkalog.loads.output_files import give_spark_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,7 @@ import pytest
 from pyspark_kafkalog.errors import LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores import lease, object_clients
-from pyspark_kafkalog.ledger.stores.locations import open_store
-from pyspark_kafkalog.ledger.stores.store import FileStore
+from pyspark_kafkalog.ledger.stores.store import FileStore, open_store
 from tests.support.command_line import kafkalog
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.object_stores import ForeignStore, azurite, gcs_server, s3mock
@@ -31,7 +30,7 @@ PROCESSES, THREADS = 5, 10
 
 CREATE = """
 import sys, threading
-from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import open_store
 store, who, rounds, threads = open_store(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 store.exists("ready")
 for number in range(rounds):
@@ -54,7 +53,7 @@ for number in range(rounds):
 HOLD = """
 import sys, time
 from pyspark_kafkalog.ledger.stores import lease
-from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import open_store
 lease._RENEWAL_S = 0.1
 with open_store(sys.argv[1]).hold(".lock", "driver 17 on host-a"):
     print("held", flush=True)

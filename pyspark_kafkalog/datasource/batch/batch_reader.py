@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_kafkalog.datasource.batch.batch_planning import plan_batch
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
-from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
-from pyspark_kafkalog.datasource.reading.wire import close_idle_connections, opened_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import (
+    OffsetRange,
+    SourceCluster,
+    close_idle_connections,
+    opened_cluster,
+)
+from pyspark_kafkalog.datasource.reading.start_positions import Bounds, asked_ranges, bounds_now
 from pyspark_kafkalog.errors import briefly
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
@@ -125,3 +130,39 @@ class BatchReader(TaskReader, DataSourceReader):
         with self._opened() as cluster:
             leaders = cluster.leaders()
             return tasks_of(cluster, plan_batch(self._options, cluster, sorted(leaders)), leaders)
+
+
+def plan_batch(
+    options: BatchOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
+) -> list[OffsetRange]:
+    """The ranges of the tasks that read ``partitions``; the tasks resolve placeholders."""
+    asked = asked_ranges(options, cluster, partitions)
+    if not options.divides(len(partitions)):
+        return asked
+    return plan_ranges(asked, bounds_now(cluster, asked), cluster.split)
+
+
+def plan_ranges(
+    asked: Sequence[OffsetRange],
+    resolved: Bounds,
+    split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
+) -> list[OffsetRange]:
+    """The tasks of a split batch, whose ends may still be open.
+
+    ``asked`` has the user's ranges, with placeholders; ``resolved`` their current offsets; ``split`` cuts
+    ranges of numbers. The outermost parts of a partition keep its placeholders, so that a task binds "latest"
+    when it runs and the same DataFrame, run again, sees new records.
+    """
+    sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
+    parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    for part in split(sized):
+        parts[part.topic_partition].append(part)
+    planned: list[OffsetRange] = []
+    for r in asked:
+        cut = parts.get(r.topic_partition)
+        if not cut:
+            continue
+        cut[0] = replace(cut[0], start=r.start)
+        cut[-1] = replace(cut[-1], end=r.end)
+        planned += cut
+    return planned

@@ -8,9 +8,11 @@ docs/configuration.md.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.config.classic_config import KAFKA, PROTOCOL_07, PROTOCOL_08, ZOOKEEPER, Source07Config
@@ -51,6 +53,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import HistoryRange, parse_as_of, parse_between
+from pyspark_kafkalog.security.files import look_also
 
 BATCH, STREAM, LOAD, SINK = "batch", "stream", "load", "sink"
 READ = (BATCH, STREAM)
@@ -477,3 +480,19 @@ def unknown_option(name: str, options: Sequence[Property]) -> InvalidConfig:
     known = ", ".join(by_key.values()) + " and kafka.* properties"
     hint = f"Did you mean '{by_key[near]}'?" if near else f"Known: {known}"
     return InvalidConfig(f"Unknown option '{name}'. {hint}")
+
+
+def _shipped_file(name: str) -> str | None:
+    """Where Spark puts a file of the job (``--files``, ``addFile``) in each executor; None without Spark."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkFiles  # here, because command lines import this module without Spark
+
+    try:
+        root = SparkFiles.getRootDirectory()
+    except (AssertionError, AttributeError):
+        return None
+    return str(Path(root) / name) if root else None
+
+
+look_also(_shipped_file)  # drivers and tasks, which unpickle the options, import this module

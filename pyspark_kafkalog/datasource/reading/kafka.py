@@ -103,8 +103,12 @@ class KafkaCluster(SourceCluster):
         return split_ranges(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
-        from pyspark_kafkalog.datasource.reading.load_limits import cap_bytes, cap_offsets
-        from pyspark_kafkalog.datasource.reading.task_ranges import by_partition, sample
+        from pyspark_kafkalog.datasource.reading.task_ranges import (
+            by_partition,
+            cap_bytes,
+            cap_offsets,
+            sample,
+        )
 
         if load.max_records is not None:
             ranges = cap_offsets(ranges, load.max_records)

@@ -286,7 +286,7 @@ class Kafka07Cluster(SourceCluster):
         return split_at(ranges, starts, min_partitions=options.min_partitions, max_size=options.max_bytes)
 
     def cap(self, ranges: Sequence[OffsetRange], load: LoadOptions) -> list[OffsetRange]:
-        from pyspark_kafkalog.datasource.reading.load_limits import cap_at
+        from pyspark_kafkalog.datasource.reading.task_ranges import cap_at
 
         if load.max_bytes is None:
             return list(ranges)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
@@ -22,14 +22,15 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     OffsetLimit,
     OffsetsByPartition,
     SpecificOffsets,
+    check_order,
     listed,
 )
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark_kafkalog.datasource.options.option_definitions import SourceOptions
-    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
+    from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 
 FILES = "part-*"
 
@@ -55,6 +56,31 @@ def locate_start(
     else:
         return locate(start, partitions, look_up=cluster.offsets, missing_is_latest=options.missing_is_latest)
     return {p: found.get(p, EARLIEST_OFFSET) for p in sorted(partitions)}
+
+
+Bounds: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
+
+
+def asked_ranges(
+    options: BatchOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
+) -> list[OffsetRange]:
+    """A range for each of ``partitions``, in their order; placeholders stay.
+
+    Raises `InvalidConfig` if start or end does not match the partitions, or the end is before the start.
+    """
+    starts = locate_start(options, cluster, partitions)
+    ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
+    check_order(starts, ends, resolved=False)
+    return [OffsetRange(p, starts[p], ends[p]) for p in partitions]
+
+
+def bounds_now(cluster: SourceCluster, asked: Sequence[OffsetRange]) -> Bounds:
+    """The ranges' current offsets. Raises `InvalidConfig` if one ends before it starts."""
+    # Starts first: records written meanwhile only make a range longer.
+    first = cluster.resolve({r.topic_partition: r.start for r in asked})
+    last = cluster.resolve({r.topic_partition: r.end for r in asked})
+    check_order(first, last, resolved=True)
+    return {r.topic_partition: (first[r.topic_partition], last[r.topic_partition]) for r in asked}
 
 
 TimestampLookup = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]

@@ -17,6 +17,7 @@ from pyspark_kafkalog.errors import DatabaseFailed, IncompleteLoad, InvalidConfi
 from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.receipts import Receipt
+from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.output_files import Claim, check_not_copied
 from pyspark_kafkalog.loads.sql.database import (
     LOAD_COLUMN,
@@ -36,7 +37,6 @@ from pyspark_kafkalog.loads.sql.offset_tables import (
 )
 from pyspark_kafkalog.loads.sql.reconcile import clean_table
 from pyspark_kafkalog.loads.sql.sql_task import SqlTasks, Transform, check_same_range, transformed, with_load
-from pyspark_kafkalog.loads.target import Work
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,8 @@ from pyspark_kafkalog.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
+from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.load import Load, load
-from pyspark_kafkalog.loads.target import Work
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_spark import LocalSpark
 from tests.support.protocol.raw_client import RawClient

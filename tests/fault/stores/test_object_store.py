@@ -18,8 +18,7 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores import lease, object_clients
 from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
-from pyspark_kafkalog.ledger.stores.locations import is_same_store, open_store
-from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore
+from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore, is_same_store, open_store
 from pyspark_kafkalog.ledger.stores.store_check import check_store
 from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate

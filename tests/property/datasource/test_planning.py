@@ -7,7 +7,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.datasource.batch.batch_planning import plan_ranges
+from pyspark_kafkalog.datasource.batch.batch_reader import plan_ranges
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.datasource.reading.task_ranges import split_ranges
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition

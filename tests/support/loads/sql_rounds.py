@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.sql.database import Database, TableName, database_of
 from pyspark_kafkalog.loads.sql.offset_tables import OffsetTables
 from pyspark_kafkalog.loads.sql.reconcile import audit_database
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable
-from pyspark_kafkalog.loads.target import Work
 from tests.support.loads.growing_topic import key_at, value_at
 from tests.support.loads.load_rounds import NAME, LoadRound
 from tests.support.loads.loaded_table import committed_places

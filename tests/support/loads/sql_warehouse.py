@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.load import Load, load
 from pyspark_kafkalog.loads.sql.database import Database, TableName, database_of
 from pyspark_kafkalog.loads.sql.offset_tables import OffsetTables, RangeRow
 from pyspark_kafkalog.loads.sql.reconcile import audit_database
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable
-from pyspark_kafkalog.loads.target import Work
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_spark import LocalSpark
 

@@ -8,8 +8,7 @@ import pytest
 
 from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.audit import audit_rows
-from pyspark_kafkalog.ledger.cleaning import clean
-from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger, clean
 from pyspark_kafkalog.ledger.receipts import (
     RangeFacts,
     Summary,

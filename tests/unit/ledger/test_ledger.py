@@ -15,9 +15,8 @@ from pyspark_kafkalog.errors import (
     LostRace,
     ReceiptMismatch,
 )
-from pyspark_kafkalog.ledger.cleaning import clean
 from pyspark_kafkalog.ledger.commit import NOT_COUNTED, Commit, LoadOutput, OutputFile
-from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.ledger import Ledger, clean
 from pyspark_kafkalog.ledger.records import encode
 from pyspark_kafkalog.ledger.rewind import Rewind
 from pyspark_kafkalog.types import TopicPartition

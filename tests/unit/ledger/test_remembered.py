@@ -7,9 +7,8 @@ from collections import Counter
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
-from pyspark_kafkalog.ledger.caching_store import CachingStore
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.store import side_by_side
+from pyspark_kafkalog.ledger.stores.store import CachingStore, side_by_side
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import P0, facts, loaded
 

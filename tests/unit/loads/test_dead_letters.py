@@ -10,7 +10,7 @@ from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
-from pyspark_kafkalog.loads.target import Work
+from pyspark_kafkalog.loads.file_table import Work
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import begun
 

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores import object_clients
-from pyspark_kafkalog.loads.store_keys import give_spark_keys, use_spark_keys
+from pyspark_kafkalog.loads.output_files import give_spark_keys, use_spark_keys
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.load_limits import cap_at, cap_bytes, fair_shares
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.datasource.reading.task_ranges import Density
+from pyspark_kafkalog.datasource.reading.task_ranges import Density, cap_at, cap_bytes, fair_shares
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 
