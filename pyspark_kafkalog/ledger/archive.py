@@ -73,8 +73,7 @@ class Archive:
 
     def identity(self) -> str:
         """The seal of ``load.json``, unique to this ledger; "" before it was begun."""
-        begun = self.begun()
-        return "" if begun is None else begun.sha256
+        return begun.sha256 if (begun := self.begun()) else ""
 
     def begun(self) -> LoadRecord | None:
         """``load.json``; None before the load was begun."""
@@ -228,21 +227,18 @@ class Archive:
         if data is None:
             return None
         where = self.where(summary_name(number))
-        found = decode(Summary, data, where)
-        if found.plan != number or found.plan_sha256 != self.plan(number).sha256:
+        summary = decode(Summary, data, where)
+        if summary.plan != number or summary.plan_sha256 != self.plan(number).sha256:
             raise DamagedRecord(
                 f"{where} is the summary of another plan. Delete it; audits then show less of this load"
             )
-        return found
+        return summary
 
     def first_unread(self, plan: Plan, run: str, after: int = 0) -> int | None:
         """Index of the first range that ``run`` has not marked as read, from ``after`` on, then from 0."""
         count = len(plan.ranges)
-        for step in range(count):
-            index = (after + step) % count
-            if not self.store.exists(mark_name(plan.number, run, index)):
-                return index
-        return None
+        indexes = ((after + step) % count for step in range(count))
+        return next((i for i in indexes if not self.store.exists(mark_name(plan.number, run, i))), None)
 
     def check_read(self, plan: Plan, run: str) -> None:
         """Check by receipts and marks that ``run`` read every range of a plan; `IncompleteLoad` otherwise.
@@ -310,9 +306,13 @@ def live_outputs(lineage: Iterable[Commit], path: str | None = None) -> Live:
 
 def replaced_outputs(lineage: Iterable[Commit], compaction: Commit) -> Live:
     before = live_outputs(commit for commit in lineage if commit.number < compaction.number)
+    return _replaced(before, compaction)
+
+
+def _replaced(outputs: Live, compaction: Commit) -> Live:
     return [
         (commit, out)
-        for commit, out in before
+        for commit, out in outputs
         if any(_is_replaced(commit.number, out.path, new) for new in compaction.outputs)
     ]
 
@@ -321,14 +321,11 @@ def check_not_removed(archive: Archive, live: Live) -> None:
     """Check that `gc` removed none of these files, which a later compaction replaced; else `LoadError`."""
     for number in archive.numbers(REMOVALS):
         compaction = archive.commit_at(number)
-        for commit, out in live:
-            if compaction.mode == COMPACT and any(
-                _is_replaced(commit.number, out.path, new) for new in compaction.outputs
-            ):
-                raise LoadError(
-                    f"{out.path}: commit {number} compacted the files of load {commit.number}, and "
-                    f"`kafkalog gc` removed them: the oldest state left is that of commit {number}"
-                )
+        for commit, out in _replaced(live, compaction) if compaction.mode == COMPACT else ():
+            raise LoadError(
+                f"{out.path}: commit {number} compacted the files of load {commit.number}, and "
+                f"`kafkalog gc` removed them: the oldest state left is that of commit {number}"
+            )
 
 
 def _is_replaced(number: int, path: str, new: LoadOutput) -> bool:
@@ -358,8 +355,9 @@ def read_hint(data: bytes | None) -> Hint:
     newest, tables = found.get("newest"), found.get("tables")
     if type(newest) is not int or not 0 < newest <= _NUMBER_MAX:  # a larger one is in no file's name
         newest = 0
-    is_list = isinstance(tables, list) and all(isinstance(path, str) for path in tables)
-    return Hint(newest, tuple(tables) if isinstance(tables, list) and is_list else None)
+    if not isinstance(tables, list) or not all(isinstance(path, str) for path in tables):
+        return Hint(newest, None)
+    return Hint(newest, tuple(tables))
 
 
 def _tables_of(commits: Iterable[Commit]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
 from pyspark_kafkalog.errors import IncompleteLoad, LoadError
 from pyspark_kafkalog.ledger.archive import Archive, read_hint
@@ -48,12 +50,8 @@ class AuditRow:
 def audit_rows(archive: Archive) -> list[AuditRow]:
     """A row for each partition from which a committed load read, oldest load first."""
     in_effect = {commit.number for commit in archive.lineage()}
-    return [
-        row
-        for commit in archive.history()
-        if commit.is_load
-        for row in _rows(archive, commit, commit.number in in_effect)
-    ]
+    loads = (commit for commit in archive.history() if commit.is_load)
+    return [row for commit in loads for row in _rows(archive, commit, commit.number in in_effect)]
 
 
 _COUNTS = (
@@ -109,23 +107,19 @@ def verify(archive: Archive) -> list[str]:
     numbers = range(1, newest + 1)
     commits: dict[int, Commit] = {}
 
-    def read(number: int) -> list[str]:
-        try:
-            commits[number] = archive.commit_at(number)
-        except LoadError as e:
-            return [str(e)]
-        return []
+    def findings(check: Callable[[_Check, int], None], number: int = 0) -> list[str]:
+        one = _Check(archive, newest, commits, [])
+        with one.noted():
+            check(one, number)
+        return one.findings
 
-    def check(number: int) -> list[str]:
-        return _Check(archive, newest, commits).commit(commits[number]) if number in commits else []
+    def read(_: _Check, number: int) -> None:
+        commits[number] = archive.commit_at(number)
 
-    unreadable = side_by_side(archive.store, read, numbers)
-    unsound = side_by_side(archive.store, check, numbers)
-    whole = _Check(archive, newest, commits)
-    of_commits = [
-        finding for pair in zip(unreadable, unsound, strict=True) for some in pair for finding in some
-    ]
-    return [*whole.head(), *of_commits, *whole.pending()]
+    unreadable = side_by_side(archive.store, partial(findings, read), numbers)
+    unsound = side_by_side(archive.store, partial(findings, _Check.commit), numbers)
+    of_commits = [one for pair in zip(unreadable, unsound, strict=True) for some in pair for one in some]
+    return [*findings(_Check.head), *of_commits, *findings(_Check.pending)]
 
 
 @dataclass(slots=True)
@@ -135,22 +129,28 @@ class _Check:
     archive: Archive
     newest: int
     commits: Mapping[int, Commit]
-    findings: list[str] = field(default_factory=list)
+    findings: list[str]
 
-    def head(self) -> list[str]:
-        self.findings = []
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """A `LoadError` is a finding."""
         try:
-            if self.archive.begun() is None:
-                self._find(f"{self.archive.where(LOAD)} is missing")
+            yield
         except LoadError as e:
             self._find(str(e))
+
+    def head(self, _: int) -> None:
+        with self.noted():
+            if self.archive.begun() is None:
+                self._find(f"{self.archive.where(LOAD)} is missing")
         hinted = read_hint(self.archive.store.read(HEAD)).newest
         if hinted > self.newest:
             self._find(f"{HEAD} names commit {hinted}, but the newest is {self.newest}: commits are lost")
-        return self.findings
 
-    def commit(self, commit: Commit) -> list[str]:
-        number = commit.number
+    def commit(self, number: int) -> None:
+        commit = self.commits.get(number)
+        if commit is None:
+            return  # reported already
         if commit.mode != "rewind" and commit.parent != number - 1:
             self._find(f"commit {number} ({commit.mode}) follows {commit.parent}, not {number - 1}")
         if commit.mode in ("discard", COMPACT):
@@ -159,20 +159,15 @@ class _Check:
             self._rewind(commit)
         if commit.is_load or commit.mode == "discard":
             self._plan(commit)
-        return self.findings
 
-    def pending(self) -> list[str]:
+    def pending(self, _: int) -> None:
         """Check the plan that is not committed: at most one, with the next number."""
-        self.findings = []
         for number in self.archive.numbers(PLANS):
             if number > self.newest + 1:
                 self._find(f"plan {number} has no commit {number - 1} before it; the newest is {self.newest}")
             elif number == self.newest + 1:
-                try:
+                with self.noted():
                     self._starts(self.archive.plan(number))
-                except LoadError as e:
-                    self._find(str(e))
-        return self.findings
 
     def _rewind(self, commit: Commit) -> None:
         if commit.note:
@@ -213,13 +208,10 @@ class _Check:
             self._find(f"{what} does not have the positions of commit {commit.parent}")
 
     def _plan(self, commit: Commit) -> None:
-        try:
-            plan = self.archive.plan(commit.number)
-        except LoadError as e:
-            self._find(str(e))
-            return
+        plan = self.archive.plan(commit.number)
         if plan.sha256 != commit.plan_sha256:
-            self._find(f"commit {commit.number} was made from another plan than {self._plan_path(plan)}")
+            where = self.archive.where(plan_name(plan.number))
+            self._find(f"commit {commit.number} was made from another plan than {where}")
             return
         self._starts(plan)
         if commit.is_load:
@@ -244,21 +236,14 @@ class _Check:
     def _receipts(self, commit: Commit, plan: Plan) -> None:
         if commit.records == NOT_COUNTED:
             return
-        try:
-            summary = self.archive.summary(plan.number)
-            if summary is None and not self.archive.store.names(receipts_name(plan.number)):
-                return
-            found = summarize(self.archive.receipts(plan)) if summary is None else summary.partitions
-        except LoadError as e:
-            self._find(str(e))
+        summary = self.archive.summary(plan.number)
+        if summary is None and not self.archive.store.names(receipts_name(plan.number)):
             return
+        found = summarize(self.archive.receipts(plan)) if summary is None else summary.partitions
         total = sum(p.records for p in found), sum(p.bytes for p in found)
         if total != (commit.records, commit.bytes):
             counts = f"{commit.records} records and {commit.bytes} bytes"
             self._find(f"commit {commit.number} counts {counts}, its receipts {total[0]} and {total[1]}")
-
-    def _plan_path(self, plan: Plan) -> str:
-        return self.archive.where(plan_name(plan.number))
 
     def _find(self, finding: str) -> None:
         self.findings.append(finding)

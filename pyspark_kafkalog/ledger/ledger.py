@@ -9,8 +9,9 @@ import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08
@@ -217,43 +218,25 @@ class Ledger(Archive):
                 f"{self.where(plan_name(plan.number))} is not the plan that was read: it was replaced "
                 "since. Nothing was committed; load again to replay the stored plan"
             )
-        records, size = self._totals(found, outputs, receipts)
+        records = size = NOT_COUNTED
+        if receipts:
+            records, size = sum(r.records for r in found), sum(r.bytes for r in found)
+        elif outputs:
+            records = sum(file.rows for one in outputs for file in one.files)
         missing = [r.missing for r in found if r.missing is not None]
         return self._publish(
-            Commit(
-                number=plan.number,
-                parent=plan.parent,
-                plan_sha256=plan.sha256,
-                created=self._now(),
-                mode=mode,
-                run=run,
-                positions=tuple(plan.positions.values()),
-                records=records,
-                bytes=size,
-                outputs=tuple(outputs),
-                note=note,
-                skipped=sum(count_offsets(r.skipped) for r in found),
-                missing=sum(missing) if receipts and len(missing) == len(found) else None,
-            )
-        )
+            plan.number, plan.parent, mode, run, tuple(plan.positions.values()),
+            plan_sha256=plan.sha256, records=records, bytes=size, outputs=tuple(outputs), note=note,
+            skipped=sum(count_offsets(r.skipped) for r in found),
+            missing=sum(missing) if receipts and len(missing) == len(found) else None,
+        )  # fmt: skip
 
     def discard(self, plan: Plan, run: str) -> Commit:
         """Abandon a pending plan, by a commit of its number that keeps the positions."""
         self._needs_parent(plan)
         parent = self.commit_of(plan.parent) if plan.parent else None
-        return self._publish(
-            Commit(
-                number=plan.number,
-                parent=plan.parent,
-                plan_sha256=plan.sha256,
-                created=self._now(),
-                mode="discard",
-                run=run,
-                positions=parent.positions if parent else (),
-                records=0,
-                bytes=0,
-            )
-        )
+        positions = parent.positions if parent else ()
+        return self._publish(plan.number, plan.parent, "discard", run, positions, plan_sha256=plan.sha256)
 
     def rewind(self, target: int, run: str) -> Commit:
         """Return to the end of commit ``target`` (0: before the first) by a new commit; see `rewind_to`."""
@@ -268,33 +251,15 @@ class Ledger(Archive):
         """
         live = live_outputs(self.lineage(found.parent)) if found.parent else []
         check_not_removed(self, live)
-        commit = self._rewind(found.newest + 1, found.parent, found.positions, run, note)
+        commit = self._publish(found.newest + 1, found.parent, "rewind", run, found.positions, note=note)
         try:
             # Again: `gc` may have recorded a removal meanwhile and missed this commit.
             check_not_removed(self, live)
         except LoadError:
-            before = self.commit_at(found.newest)
-            self._rewind(commit.number + 1, before.number, before.positions, run, "the rewind came too late")
+            before, why = self.commit_at(found.newest), "the rewind came too late"
+            self._publish(commit.number + 1, before.number, "rewind", run, before.positions, note=why)
             raise
         return commit
-
-    def _rewind(
-        self, number: int, parent: int, positions: tuple[Position, ...], run: str, note: str
-    ) -> Commit:
-        return self._publish(
-            Commit(
-                number=number,
-                parent=parent,
-                plan_sha256=None,
-                created=self._now(),
-                mode="rewind",
-                run=run,
-                positions=positions,
-                records=0,
-                bytes=0,
-                note=note,
-            )
-        )
 
     def compact(self, head: Commit, outputs: Sequence[LoadOutput], run: str) -> Commit:
         """Publish files that replace those of earlier commits, by a commit after ``head``, the newest one.
@@ -303,26 +268,27 @@ class Ledger(Archive):
         """
         if self.store.exists(plan_name(head.number + 1)):
             raise LoadError(f"load {head.number + 1} of {self.location} is pending: load first, then compact")
-        return self._publish(
-            Commit(
-                number=head.number + 1,
-                parent=head.number,
-                plan_sha256=None,
-                created=self._now(),
-                mode=COMPACT,
-                run=run,
-                positions=head.positions,
-                records=0,
-                bytes=0,
-                outputs=tuple(outputs),
-            )
-        )
+        number, replacing = head.number + 1, tuple(outputs)
+        return self._publish(number, head.number, COMPACT, run, head.positions, outputs=replacing)
 
-    def _publish(self, commit: Commit) -> Commit:
-        name, data = commit_name(commit.number), encode(commit)
+    def _publish(
+        self, number: int, parent: int, mode: str, run: str, positions: tuple[Position, ...], **facts: Any
+    ) -> Commit:
+        """Create commit ``number`` with these ``facts``, by default without a plan and without records."""
+        facts = {"plan_sha256": None, "records": 0, "bytes": 0, **facts}
+        commit = Commit(
+            number=number,
+            parent=parent,
+            created=self._now(),
+            mode=mode,
+            run=run,
+            positions=positions,
+            **facts,
+        )
+        name, data = commit_name(number), encode(commit)
         published = decode(Commit, data, self.where(name))  # never store a record that cannot be read
         if not self.store.create(name, data):
-            return self._same(self.commit_at(commit.number), commit.mode, commit.run)
+            return self._same(self.commit_at(number), mode, run)
         write_hints(self, commit)
         return published
 
@@ -341,15 +307,6 @@ class Ledger(Archive):
                 "restore it from a copy"
             )
 
-    def _totals(
-        self, found: Sequence[Receipt], outputs: Sequence[LoadOutput], receipts: bool
-    ) -> tuple[int, int]:
-        if receipts:
-            return sum(r.records for r in found), sum(r.bytes for r in found)
-        if outputs:
-            return sum(file.rows for one in outputs for file in one.files), NOT_COUNTED
-        return NOT_COUNTED, NOT_COUNTED
-
     def _now(self) -> str:
         return utc_text(self._clock.time_ms())
 
@@ -367,16 +324,16 @@ class Leftovers:
 def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Leftovers]:
     """Remove receipts and marks of all loads but the newest ``keep`` and the pending one.
 
-    The caller holds the ledger's lock. Returns what was removed, oldest load first. Can be repeated after an
-    interruption. With ``dry_run`` nothing is removed.
+    A `Summary` replaces the receipts first, so that audits and ``verify`` still know each partition. Returns
+    what was removed (nothing with ``dry_run``), oldest load first. The caller holds the ledger's lock.
     """
     last = ledger.head_number() - keep
     receipts, marks = _counted(ledger, RECEIPTS), _counted(ledger, RUNS)
     numbers = sorted(number for number in receipts.keys() | marks.keys() if number <= last)
 
     def of_load(number: int) -> Leftovers:
-        found = Leftovers(number, receipts[number], marks[number])
-        return _clean_load(ledger, found, dry_run=dry_run)
+        leftovers = Leftovers(number, receipts[number], marks[number])
+        return _clean_load(ledger, leftovers, dry_run=dry_run)
 
     return side_by_side(ledger.store, of_load, numbers)
 
@@ -386,25 +343,23 @@ def _counted(ledger: Ledger, top: str) -> Counter[int]:
     return Counter(int(number) for number in directories if number.isdecimal())
 
 
-def _clean_load(ledger: Ledger, found: Leftovers, *, dry_run: bool) -> Leftovers:
-    number = found.number
+def _clean_load(ledger: Ledger, leftovers: Leftovers, *, dry_run: bool) -> Leftovers:
+    number = leftovers.number
     try:
-        proved = _proved(ledger, number) if found.receipts else None
+        summary = _summary(ledger, number) if leftovers.receipts else None
     except LoadError as e:
         logger.warning("the receipts of load %d are kept: %s", number, e)
-        return Leftovers(number, found.receipts, found.marks, str(e))
+        return replace(leftovers, kept=str(e))
     if not dry_run:
-        if proved is not None:
-            plan, receipts = proved
-            summary = Summary(number, plan.sha256, summarize(receipts))
+        if summary is not None:
             ledger.store.create(summary_name(number), encode(summary))
         for top in (receipts_name(number), marks_name(number)):
             ledger.store.remove_directory(top)
-    return found
+    return leftovers
 
 
-def _proved(ledger: Ledger, number: int) -> tuple[Plan, list[Receipt]] | None:
-    """A load's plan and receipts to summarize; None if there is a summary, or nothing was counted.
+def _summary(ledger: Ledger, number: int) -> Summary | None:
+    """The summary that a load's receipts lack; None if there is one, or nothing was counted.
 
     Raises `LoadError` if they contradict the commit, and so are evidence, or some are missing.
     """
@@ -416,4 +371,4 @@ def _proved(ledger: Ledger, number: int) -> tuple[Plan, list[Receipt]] | None:
     count = sum(receipt.records for receipt in receipts)
     if count != commit.records:
         raise LoadError(f"they count {count} records, the commit {commit.records}")
-    return plan, receipts
+    return Summary(number, plan.sha256, summarize(receipts))

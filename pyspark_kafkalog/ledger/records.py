@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import partial
+from types import NoneType
 from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar, get_args, get_type_hints
 
 from pyspark_kafkalog.errors import DamagedRecord, LoadError, NewerFormat
@@ -237,39 +238,21 @@ class _Unfit(Exception):
 
 
 def _number(minimum: int, value: object) -> int:
-    if type(value) is int and value >= minimum:  # a bool is an int, but no number
+    if type(value) is int and value >= minimum:
         return value
     raise _Unfit(f"a whole number, {minimum} or more")
 
 
-def _optional_number(value: object) -> int | None:
-    if value is None or type(value) is int:
+def _one_of(types: tuple[type, ...], what: str, value: object) -> object:
+    if type(value) in types:  # exactly: a bool is an int, but no number
         return value
-    raise _Unfit("a whole number or null")
+    raise _Unfit(what)
 
 
-def _text(value: object) -> str:
-    if isinstance(value, str):
+def _object_of(types: tuple[type, ...], what: str, value: object) -> object:
+    if isinstance(value, dict) and all(type(one) in types for one in value.values()):
         return value
-    raise _Unfit("a string")
-
-
-def _optional_text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise _Unfit("a string or null")
-
-
-def _texts(value: object) -> dict[str, str]:
-    if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
-        return value
-    raise _Unfit("an object of strings")
-
-
-def _facts(value: object) -> dict[str, str | int]:
-    if isinstance(value, dict) and all(type(one) in (str, int) for one in value.values()):
-        return value
-    raise _Unfit("an object of strings and whole numbers")
+    raise _Unfit(what)
 
 
 def _pairs(value: object) -> tuple[tuple[int, int], ...]:
@@ -290,11 +273,11 @@ def _read_entries(cls: type[R], value: object, where: str) -> tuple[R, ...]:
 
 
 _READERS: dict[object, Callable[[object], object]] = {
-    str: _text,
-    str | None: _optional_text,
-    int | None: _optional_number,
-    Mapping[str, str]: _texts,
-    Mapping[str, str | int]: _facts,
+    str: partial(_one_of, (str,), "a string"),
+    str | None: partial(_one_of, (str, NoneType), "a string or null"),
+    int | None: partial(_one_of, (int, NoneType), "a whole number or null"),
+    Mapping[str, str]: partial(_object_of, (str,), "an object of strings"),
+    Mapping[str, str | int]: partial(_object_of, (str, int), "an object of strings and whole numbers"),
     tuple[tuple[int, int], ...]: _pairs,
 }
 

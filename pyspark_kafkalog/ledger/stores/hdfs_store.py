@@ -77,8 +77,7 @@ class HdfsStore:
 
     def create(self, name: str, data: bytes) -> bool:
         """Succeeds if our own temporary file was renamed, whatever the answer was."""
-        path = self._path(name)
-        with self._failures(name, "write") as client:
+        with self._at(name, "write") as (client, path):
             unfinished = _write_beside(client, path, data, durable=True)
             try:
                 renamed = _rename(client, unfinished, path)
@@ -97,40 +96,31 @@ class HdfsStore:
         return data
 
     def read(self, name: str) -> bytes | None:
-        path = self._path(name)
-        with self._failures(name, "read") as client:
-            try:
-                return bytes(client.read(path).read())
-            except FileNotFoundError:
-                return None
+        with self._at(name, "read") as (client, path), suppress(FileNotFoundError):
+            return bytes(client.read(path).read())
+        return None
 
     def replace(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        with self._failures(name, "write") as client:
+        with self._at(name, "write") as (client, path):
             unfinished = _write_beside(client, path, data, durable=False)
             client.rename(unfinished, path, overwrite=True)
 
     def remove(self, name: str) -> None:
-        path = self._path(name)
-        with self._failures(name, "remove") as client:
+        with self._at(name, "remove") as (client, path):
             client.delete(path)
 
     def remove_directory(self, directory: str) -> None:
-        path = self._path(directory)
-        with self._failures(directory, "remove") as client:
+        with self._at(directory, "remove") as (client, path):
             client.delete(path, recursive=True)
 
     def exists(self, name: str) -> bool:
         return self._info(name) is not None
 
     def names(self, directory: str) -> list[str]:
-        path = self._path(directory) if directory else self._place.path
-        with self._failures(directory, "list") as client:
-            try:
-                found = [one.path.rpartition("/")[2] for one in client.list_status(path)]
-            except FileNotFoundError:
-                return []
-        return sorted(name for name in found if not name.startswith(_UNFINISHED))
+        names: list[str] = []
+        with self._at(directory, "list") as (client, path), suppress(FileNotFoundError):
+            names = [one.path.rpartition("/")[2] for one in client.list_status(path)]
+        return sorted(name for name in names if not name.startswith(_UNFINISHED))
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
@@ -139,11 +129,12 @@ class HdfsStore:
         HDFS ends a dead client's lease after a minute; on the holder's own host its process id shows its
         death earlier.
         """
-        path, holder_name = self._path(name), f"{name}-holder"
-        with self._failures(name, "lock") as client:
+        holder_name = f"{name}-holder"
+        record = {"holder": holder, "host": socket.gethostname(), "pid": os.getpid()}
+        with self._at(name, "lock") as (client, path):
             lock = self._take(client, path, holder_name)
             try:
-                self.replace(holder_name, json.dumps({"holder": holder, **_this_process()}).encode())
+                self.replace(holder_name, json.dumps(record).encode())
             except BaseException:
                 lock.close()
                 raise
@@ -156,34 +147,26 @@ class HdfsStore:
                 lock.close()
 
     def files(self, directory: str) -> Iterator[StoredFile]:
-        path = self._path(directory) if directory else self._place.path
-        with self._failures(directory, "list") as client:
-            try:
-                for one in client.list_status(path, recursive=True):
-                    if not one.isdir:
-                        yield _stored(one.path[len(self._root) + 1 :], one)
-            except FileNotFoundError:
-                return
+        with self._at(directory, "list") as (client, path), suppress(FileNotFoundError):
+            for one in client.list_status(path, recursive=True):
+                if not one.isdir:
+                    yield _stored(one.path[len(self._root) + 1 :], one)
 
     def file(self, name: str) -> StoredFile | None:
         found = self._info(name)
         return None if found is None or found.isdir else _stored(name, found)
 
     def open_file(self, file: StoredFile) -> BinaryIO:
-        path = self._path(file.name)
-        with self._failures(file.name, "read") as client:
+        with self._at(file.name, "read") as (client, path):
             return cast("BinaryIO", client.read(path))
 
     def sync_files(self, names: Iterable[str]) -> None:
         """Does nothing: a closed file is on a DataNode; ``dfs.datanode.synconclose`` forces it to disk."""
 
     def _info(self, name: str) -> Any:
-        path = self._path(name)
-        with self._failures(name, "read") as client:
-            try:
-                return client.get_file_info(path)
-            except FileNotFoundError:
-                return None
+        with self._at(name, "read") as (client, path), suppress(FileNotFoundError):
+            return client.get_file_info(path)
+        return None
 
     def _take(self, client: Any, path: str, holder_name: str) -> Any:
         until: float | None = None
@@ -196,29 +179,27 @@ class HdfsStore:
                 holder, is_dead = _holder(self.read(holder_name))
                 if not is_dead or (until is not None and time.monotonic() > until):
                     raise LoadBusy(
-                        f"{self._root_of(path)} is held by {holder}: wait until that ends, or stop it; the "
-                        "lock of a driver that died on another host ends a minute after it"
+                        f"{self.location}{path[len(self._root) :]} is held by {holder}: wait until that "
+                        "ends, or stop it; the lock of a driver that died on another host ends a minute "
+                        "after it"
                     ) from None
             if until is None:
                 until = time.monotonic() + _RECOVERY_S
                 client.recover_lease(path)
             time.sleep(0.2)
 
-    def _root_of(self, path: str) -> str:
-        return f"{self.location}{path[len(self._root) :]}"
-
-    def _path(self, name: str) -> str:
-        if any(part in ("", ".", "..") for part in name.split("/")):
-            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
-        return f"{self._root}/{name}"
-
     @contextmanager
-    def _failures(self, name: str, verb: str) -> Iterator[Any]:
-        """The client; its errors become a `LoadError` with the record's URL and a remedy."""
+    def _at(self, name: str, verb: str) -> Iterator[tuple[Any, str]]:
+        """The client, and a record's path; errors become a `LoadError` with URL and remedy.
+
+        Only a list may name the top, "".
+        """
+        if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
+            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
         where = f"{self.location}/{name}" if name else self.location
         client = _client(self._place.authority, self.location)
         try:
-            yield client
+            yield client, f"{self._root}/{name}" if name else self._place.path
         except (OSError, RuntimeError, ValueError) as e:
             if isinstance(e, PermissionError) or "AccessControlException" in str(e):
                 remedy = "allow it, or choose a path that driver and executors may write"
@@ -274,10 +255,6 @@ def _open_for_writing(client: Any, path: str) -> Any:
     return client.append(path)
 
 
-def _this_process() -> dict[str, object]:
-    return {"host": socket.gethostname(), "pid": os.getpid()}
-
-
 def _holder(record: bytes | None) -> tuple[str, bool]:
     """The text of a lock's holder, and whether it was a process of this host that is dead."""
     try:
@@ -291,10 +268,8 @@ def _holder(record: bytes | None) -> tuple[str, bool]:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as e:
+        return not isinstance(e, ProcessLookupError)
     return True
 
 

@@ -37,8 +37,7 @@ class LocalStore:
         self.url = f"file:{self.root}"
 
     def create(self, name: str, data: bytes) -> bool:
-        path = self._path(name)
-        with _failures(path, "write"):
+        with self._at(name, "write") as path:
             _make_directory(path.parent)
             unfinished = _write_beside(path, data, durable=True)
             try:
@@ -50,16 +49,12 @@ class LocalStore:
         return created
 
     def read(self, name: str) -> bytes | None:
-        path = self._path(name)
-        with _failures(path, "read"):
-            try:
-                return path.read_bytes()
-            except FileNotFoundError:
-                return None
+        with self._at(name, "read") as path, suppress(FileNotFoundError):
+            return path.read_bytes()
+        return None
 
     def replace(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        with _failures(path, "write"):
+        with self._at(name, "write") as path:
             _make_directory(path.parent)
             unfinished = _write_beside(path, data, durable=False)
             try:
@@ -69,37 +64,25 @@ class LocalStore:
                 raise
 
     def remove(self, name: str) -> None:
-        path = self._path(name)
-        with _failures(path, "remove"):
+        with self._at(name, "remove") as path:
             path.unlink(missing_ok=True)
 
     def remove_directory(self, directory: str) -> None:
-        path = self._path(directory)
-        with _failures(path, "remove"), suppress(FileNotFoundError):
+        with self._at(directory, "remove") as path, suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def exists(self, name: str) -> bool:
-        path = self._path(name)
-        with _failures(path, "read"):
-            try:
-                path.stat()
-            except FileNotFoundError:
-                return False
-            return True
+        return self._status(name) is not None
 
     def names(self, directory: str) -> list[str]:
-        path = self._path(directory) if directory else self.root
-        with _failures(path, "list"):
-            try:
-                found = [entry.name for entry in path.iterdir()]
-            except FileNotFoundError:
-                return []
-        return sorted(name for name in found if not name.startswith(_UNFINISHED))
+        names: list[str] = []
+        with self._at(directory, "list") as path, suppress(FileNotFoundError):
+            names = [entry.name for entry in path.iterdir()]
+        return sorted(name for name in names if not name.startswith(_UNFINISHED))
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        path = self._path(name)
-        with _failures(path, "lock"):
+        with self._at(name, "lock") as path:
             _make_directory(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -117,17 +100,12 @@ class LocalStore:
 
     def files(self, directory: str) -> Iterator[StoredFile]:
         """A symbolic link is a file and is not followed."""
-        path = self._path(directory) if directory else self.root
-        with _failures(path, "list"):
+        with self._at(directory, "list") as path:
             yield from self._files(path)
 
     def file(self, name: str) -> StoredFile | None:
-        path = self._path(name)
-        with _failures(path, "read"):
-            try:
-                return _stored(name, path.stat())
-            except FileNotFoundError:
-                return None
+        status = self._status(name)
+        return None if status is None else _stored(name, status)
 
     def open_file(self, file: StoredFile) -> BinaryIO:
         return self._path(file.name).open("rb")
@@ -153,6 +131,18 @@ class LocalStore:
             with suppress(FileNotFoundError):
                 name = Path(entry.path).relative_to(self.root).as_posix()
                 yield _stored(name, entry.stat(follow_symlinks=False))
+
+    def _status(self, name: str) -> os.stat_result | None:
+        with self._at(name, "read") as path, suppress(FileNotFoundError):
+            return path.stat()
+        return None
+
+    @contextmanager
+    def _at(self, name: str, verb: str) -> Iterator[Path]:
+        """The path of a record, or to list the top, ""; an OSError becomes a `LoadError` with a remedy."""
+        path = self.root if (name, verb) == ("", "list") else self._path(name)
+        with _failures(path, verb):
+            yield path
 
     def _path(self, name: str) -> Path:
         if any(part in ("", ".", "..") for part in name.split("/")):

@@ -42,10 +42,9 @@ class ObjectStore:
         A repeated request whose answer was lost meets its own record, and S3 answers 409 where two creates
         met and perhaps neither wrote.
         """
-        key, write = self._key(name), uuid.uuid4().hex
+        write = uuid.uuid4().hex
         for wait_s in (*_WAITS_S, None):
-            with self._failures(name, "write") as store:
-                import obstore
+            with self._at(name, "write") as (obstore, store, key):
                 from obstore.exceptions import BaseError
 
                 try:
@@ -67,23 +66,15 @@ class ObjectStore:
         raise AssertionError  # the last round returns or raises
 
     def read(self, name: str) -> bytes | None:
-        key = self._key(name)
-        with self._failures(name, "read") as store:
-            found = self._get(store, key)
+        found = self.get(name)
         return None if found is None else found.data
 
     def replace(self, name: str, data: bytes) -> None:
-        key = self._key(name)
-        with self._failures(name, "write") as store:
-            import obstore
-
+        with self._at(name, "write") as (obstore, store, key):
             obstore.put(store, key, data, use_multipart=False)
 
     def remove(self, name: str) -> None:
-        key = self._key(name)
-        with self._failures(name, "remove") as store, suppress(FileNotFoundError):
-            import obstore
-
+        with self._at(name, "remove") as (obstore, store, key), suppress(FileNotFoundError):
             obstore.delete(store, key)
 
     def remove_directory(self, directory: str) -> None:
@@ -91,21 +82,10 @@ class ObjectStore:
         side_by_side(self, self.remove, [file.name for file in self.files(directory)])
 
     def exists(self, name: str) -> bool:
-        key = self._key(name)
-        with self._failures(name, "read") as store:
-            import obstore
-
-            try:
-                obstore.head(store, key)
-            except FileNotFoundError:
-                return False
-            return True
+        return self.file(name) is not None
 
     def names(self, directory: str) -> list[str]:
-        key = self._key(directory) if directory else self._address.prefix
-        with self._failures(directory, "list") as store:
-            import obstore
-
+        with self._at(directory, "list") as (obstore, store, key):
             found = obstore.list_with_delimiter(store, prefix=f"{key}/" if key else None)
         paths = [*found["common_prefixes"], *(str(one["path"]) for one in found["objects"])]
         # Some tools mark a directory by an empty object with its name.
@@ -126,12 +106,9 @@ class ObjectStore:
             lease.release()
 
     def files(self, directory: str) -> Iterator[StoredFile]:
-        key = self._key(directory) if directory else self._address.prefix
         directories: set[str] = set()
         empty: list[Any] = []
-        with self._failures(directory, "list") as store:
-            import obstore
-
+        with self._at(directory, "list") as (obstore, store, key):
             for found in obstore.list(store, prefix=f"{key}/" if key else None):
                 for one in found:
                     directories.update(_above(one["path"], directories))
@@ -157,14 +134,9 @@ class ObjectStore:
             return True
 
     def file(self, name: str) -> StoredFile | None:
-        key = self._key(name)
-        with self._failures(name, "read") as store:
-            import obstore
-
-            try:
-                return self._stored(obstore.head(store, key))
-            except FileNotFoundError:
-                return None
+        with self._at(name, "read") as (obstore, store, key), suppress(FileNotFoundError):
+            return self._stored(obstore.head(store, key))
+        return None
 
     def open_file(self, file: StoredFile) -> BinaryIO:
         return cast("BinaryIO", io.BufferedReader(_Reader(self, file), _READ_AHEAD))
@@ -173,24 +145,18 @@ class ObjectStore:
         """Does nothing: an object that is there is durable."""
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
-        key = self._key(name)
         try:
-            with self._failures(name, "read") as store:
-                import obstore
-
+            with self._at(name, "read") as (obstore, store, key):
                 return bytes(obstore.get_range(store, key, start=start, end=end))
         except LoadError as e:
             raise OSError(errno.EIO, str(e)) from None
 
     def get(self, name: str) -> StoredObject | None:
-        key = self._key(name)
-        with self._failures(name, "read") as store:
+        with self._at(name, "read") as (_, store, key):
             return self._get(store, key)
 
     def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
-        key = self._key(name)
-        with self._failures(name, "lock") as store:
-            import obstore
+        with self._at(name, "lock") as (obstore, store, key):
             from obstore.exceptions import AlreadyExistsError, PreconditionError
 
             mode: Any = "create" if version is None else version
@@ -214,20 +180,21 @@ class ObjectStore:
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
         return StoredFile(str(meta["path"]).removeprefix(prefix), int(meta["size"]), modified_ms)
 
-    def _key(self, name: str) -> str:
-        if any(part in ("", ".", "..") for part in name.split("/")):
-            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
-        return f"{self._address.prefix}/{name}" if self._address.prefix else name
-
     @contextmanager
-    def _failures(self, name: str, verb: str) -> Iterator[Any]:
-        """The client; its errors become a `LoadError` with the record's URL and a remedy."""
+    def _at(self, name: str, verb: str) -> Iterator[tuple[Any, Any, str]]:
+        """obstore, its client, and a record's key; errors become a `LoadError` with URL and remedy.
+
+        Only a list may name the top, "".
+        """
+        if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
+            raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
         store = client(self._address, self.location)
+        import obstore
         from obstore.exceptions import BaseError
 
         where = f"{self.location}/{name}" if name else self.location
         try:
-            yield store
+            yield obstore, store, "/".join(part for part in (self._address.prefix, name) if part)
         except (BaseError, OSError) as e:
             if _NO_CREDENTIALS.search(str(e)):
                 raise LoadError(
