@@ -1,7 +1,5 @@
-"""All errors that the project raises on purpose, with their codes in the protocol.
-
-`ErrorCode` is Kafka's table (protocol guide, "Error Codes") and says whether a retry may help; only
-``client/retry.py`` decides whether to retry.
+"""All errors that the project raises on purpose, with their codes in the protocol. `ErrorCode` is Kafka's
+table (protocol guide, "Error Codes"); only ``client/retry.py`` decides whether to retry.
 """
 
 from __future__ import annotations
@@ -464,10 +462,9 @@ class UnsafeStore(LoadError):
 
 
 def briefly(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a method called by another library: raise a `KafkaError` from here, without its cause.
-
-    Spark and Arrow print the whole traceback of a data source's error, causes included, which would bury a
-    message about a wrong option. The full traceback is logged at debug level.
+    """Wrap a method called by another library: raise a `KafkaError` from here, without its cause. Spark and
+    Arrow print the whole traceback of a data source's error, which would bury a message about a wrong option;
+    it is logged at debug level.
     """
 
     @wraps(method)

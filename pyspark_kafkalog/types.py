@@ -64,10 +64,8 @@ Header = tuple[str, "bytes | None"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A message read from a log of any generation.
-
-    ``next_offset`` is where reading continues: ``offset + 1`` since 0.8, the next frame in 0.7.
-    ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`.
+    """A message read from a log of any generation. ``next_offset`` is where reading continues: ``offset + 1``
+    since 0.8, the next frame in 0.7. ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`.
     """
 
     offset: int

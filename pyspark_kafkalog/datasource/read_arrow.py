@@ -1,7 +1,6 @@
 """`read_arrow`: the batch read for programs without Spark, as a `pyarrow.RecordBatchReader` (docs/arrow.md).
-
 Options, rows and errors are those of ``spark.read.format("kafkalog")``, by the same code. Instead of tasks,
-one reader goes from partition to partition. PySpark is not imported.
+one reader goes from partition to partition.
 """
 
 from __future__ import annotations
@@ -133,9 +132,8 @@ def _parsed(texts: Mapping[str, str]) -> BatchOptions:
 
 
 def _planned(options: BatchOptions) -> list[OffsetRange]:
-    """The ranges to read, in the order of topic and partition. Ends are numbers.
-
-    A start may be the placeholder of the earliest offset: retention may delete records before their turn.
+    """The ranges to read, by topic and partition. Ends are numbers; a start may be the placeholder of the
+    earliest offset, since retention may delete records before their turn.
     """
     with closing(open_cluster(options)) as cluster:
         asked = asked_ranges(options, cluster, sorted(cluster.leaders()))
@@ -153,9 +151,8 @@ def _rows(
 
 
 class _Batches(Iterator[pa.RecordBatch]):
-    """*Thread-safe: the lock guards the generator, which can be neither read nor closed while it runs.*
-
-    After a failure it fails again: its end would look like the end of the topics.
+    """*Thread-safe: the lock guards the generator, which can be neither read nor closed while it runs.* After
+    a failure it fails again: its end would look like the end of the topics.
     """
 
     def __init__(self, rows: Generator[pa.RecordBatch, None, None]) -> None:
@@ -186,9 +183,9 @@ class _Batches(Iterator[pa.RecordBatch]):
 class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # pyarrow has no types
     """The reader of `read_arrow`: a `pyarrow.RecordBatchReader` whose `close` closes the connections.
 
-    In pyarrow, `RecordBatchReader.from_batches` makes readers whose `close` does nothing, and only readers of
-    IPC streams can be subclassed. So Arrow's C++ library, for example when it writes a dataset, reads such a
-    stream, which costs one copy. Iteration, tables, and the C stream for DuckDB and Polars avoid it.
+    Readers of `RecordBatchReader.from_batches` have a `close` that does nothing, and only readers of IPC
+    streams can be subclassed. So Arrow's C++ library reads such a stream, which costs one copy. Iteration,
+    tables, and the C stream for DuckDB and Polars avoid it.
     """
 
     def __init__(self, schema: pa.Schema, batches: _Batches) -> None:

@@ -40,11 +40,9 @@ class DefaultSource(DataSource):
 
     @briefly
     def schema(self) -> StructType:
-        """The seven columns of Spark's Kafka connector, or those that the options ask for.
-
-        Raises `InvalidConfig` for a wrong option, so that ``load()`` fails, not the first action. Options
-        that only a batch or only a stream may have are checked when it begins: here it is not known which it
-        is.
+        """The seven columns of Spark's Kafka connector, or those that the options ask for. Raises
+        `InvalidConfig`, so that ``load()`` fails, not the first action; what only a batch or a stream may
+        have is checked when it begins.
         """
         of_table = table_options(self.options)
         options = parse_either_options(self.options if of_table is None else of_table)
@@ -130,10 +128,8 @@ def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
 
 
 def sink_options_for(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The options of a write: the given ones; for an insert into a table, which has none, the table's.
-
-    Rows read from a table carry its options in their columns, but are not written back to it: a write with
-    its own target ignores them.
+    """The options of a write: the given ones; for an insert into a table, which has none, the table's. Rows
+    read from a table carry its options in their columns, but are not written back to it.
     """
     is_insert = "kafka.bootstrap.servers" not in {key.lower() for key in given}
     return options_for(given, schema) if is_insert else given

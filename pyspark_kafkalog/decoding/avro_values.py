@@ -41,10 +41,9 @@ def plain(schema: Any) -> Any:
 
 
 def arrow_types(*schemas: Any) -> list[pa.DataType]:
-    """Types for the last schema's values; preceding schemas define the names it uses.
-
-    First the type of decoded values, last that of the column; each can be cast to the next. Raises
-    `InvalidConfig` for a recursive schema, a union of several types, or an invalid schema.
+    """Types for the last schema's values; preceding schemas define the names it uses. First the type of
+    decoded values, last that of the column; each can be cast to the next. Raises `InvalidConfig` for a
+    recursive or invalid schema, or a union of several types.
     """
     found: list[pa.DataType] = []
     for stage in range(_STAGES):
@@ -162,10 +161,8 @@ def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """How values are encoded; text only, because it is pickled into tasks.
-
-    Writers' schemas come from ``registry`` or ``writers``, by id; without both, ``reader`` is also the
-    writer's.
+    """How values are encoded; text only, because it is pickled into tasks. Writers' schemas come from
+    ``registry`` or ``writers``, by id; without both, ``reader`` is also the writer's.
     """
 
     reader: Schema

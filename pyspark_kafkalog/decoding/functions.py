@@ -1,7 +1,5 @@
-"""The functions for users: from a column of bytes to a column ``struct<value, reason>``.
-
-``reason`` says why a value was not decoded, else it is null; both are null for a null value. Python decodes
-Avro and Protobuf by Arrow batch; Spark itself decodes JSON.
+"""The functions for users: from a column of bytes to a column ``struct<value, reason>``. ``reason`` says why
+a value was not decoded. Python decodes Avro and Protobuf by Arrow batch; Spark itself decodes JSON.
 """
 
 from __future__ import annotations

@@ -58,10 +58,9 @@ class LoadRecord(LedgerRecord):
 
 
 class Archive:
-    """The records of one load. *Thread-safe: its only state is their location.*
-
-    Every method raises `DamagedRecord` if a record it needs is torn, edited or missing, `NewerFormat` if a
-    newer release wrote it, and `LoadError` if the store fails.
+    """The records of one load. *Thread-safe: its only state is their location.* Every method raises
+    `DamagedRecord` if a record it needs is torn, edited or missing, `NewerFormat` if a newer release wrote
+    it, and `LoadError` if the store fails.
     """
 
     def __init__(self, store: Store) -> None:
@@ -241,9 +240,8 @@ class Archive:
         return next((i for i in indexes if not self.store.exists(mark_name(plan.number, run, i))), None)
 
     def check_read(self, plan: Plan, run: str) -> None:
-        """Check by receipts and marks that ``run`` read every range of a plan; `IncompleteLoad` otherwise.
-
-        A mark counts where an earlier run that died left the receipt.
+        """Check by receipts and marks that ``run`` read every range of a plan; `IncompleteLoad` otherwise. A
+        mark counts where an earlier run that died left the receipt.
         """
         self._check_read(plan, run, self._each_receipt(plan))
 

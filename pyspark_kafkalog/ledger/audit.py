@@ -21,9 +21,9 @@ from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 class AuditRow:
     """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
 
-    ``in_effect`` is False after a rewind. ``broker`` is set in 0.7 only, where partitions belong to brokers.
-    Numbers from receipts are None if the load left none; ``lost`` counts offsets deleted by retention,
-    ``skipped`` those omitted as corrupt, ``missing`` all others without a record.
+    ``in_effect`` is False after a rewind; ``broker`` is set in 0.7 only. Numbers from receipts are None if
+    the load left none; ``lost`` counts offsets deleted by retention, ``skipped`` those omitted as corrupt,
+    ``missing`` all others without a record.
     """
 
     load: int
@@ -99,10 +99,7 @@ def _found(archive: Archive, commit: Commit) -> dict[TopicPartition, RangeFacts]
 
 
 def verify(archive: Archive) -> list[str]:
-    """Problems in words; empty if there are none. ``loads.output_files`` checks the outputs.
-
-    All receipts of a committed load may be missing.
-    """
+    """Problems in words; empty if there are none. All receipts of a committed load may be missing."""
     newest = max(archive.numbers(COMMITS), default=0)  # from the directory, not the hint
     numbers = range(1, newest + 1)
     commits: dict[int, Commit] = {}
@@ -124,7 +121,7 @@ def verify(archive: Archive) -> list[str]:
 
 @dataclass(slots=True)
 class _Check:
-    """One verification. *Not thread-safe.* ``commits`` are the readable ones up to the newest."""
+    """One verification, with the readable ``commits`` up to the newest. *Not thread-safe.*"""
 
     archive: Archive
     newest: int

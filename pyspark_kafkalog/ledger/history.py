@@ -1,6 +1,5 @@
-"""What earlier loads read: parses options that name a part of the history, and finds its offsets.
-
-Every task of every read imports this module, so it imports nothing else of the ledger.
+"""What earlier loads read: parses options that name a part of the history, and finds its offsets. Every task
+of every read imports this module, so it imports nothing else of the ledger.
 """
 
 from __future__ import annotations
@@ -83,10 +82,9 @@ def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
 
 
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets ``[start, end)`` of each partition in a part of the history.
-
-    Partitions added later begin at their first load. Raises `TopicRecreated`, or `LoadError` if there are no
-    such commits or the ledger was rewound in between.
+    """The offsets ``[start, end)`` of each partition in a part of the history; partitions added later begin
+    at their first load. Raises `TopicRecreated`, or `LoadError` if there are no such commits or the ledger
+    was rewound in between.
     """
     until = last_commit(archive, part)
     ends = {p.key: p for p in archive.commit_at(until).positions}

@@ -1,6 +1,5 @@
-"""A plan: the ranges of a load, decided once and written before anything is read. Pure.
-
-`make_plan` decides where each partition continues, and raises rather than lose records silently.
+"""A plan: the ranges of a load, decided once and written before anything is read. Pure. `make_plan` decides
+where each partition continues, and raises rather than lose records silently.
 """
 
 from __future__ import annotations
@@ -75,10 +74,9 @@ class PlannedRange(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition(OfPartition):
-    """A partition in a plan, with the ``reason`` for its range if that is not obvious.
-
-    ``ranges`` tile ``[start, end)``, empty if nothing is read. ``earliest`` and ``latest`` are the ends of
-    the log at planning, or `UNKNOWN`.
+    """A partition in a plan, with the ``reason`` for its range if that is not obvious. ``ranges`` tile
+    ``[start, end)``, empty if nothing is read. ``earliest`` and ``latest`` are the ends of the log, or
+    `UNKNOWN`.
     """
 
     topic_id: str
@@ -162,12 +160,9 @@ def make_plan(
 ) -> Plan | None:
     """The plan of the next load; None if no partition has an offset to read.
 
-    ``stored`` has the positions of the newest commit, empty before the first; ``facts`` and ``ends`` cover
-    the partitions subscribed to. ``first_starts`` apply only while nothing is stored.
-
-    Raises `TopicRecreated` if a topic has another id, or ends before its position (see
-    ``on_topic_recreated``), and `OffsetsAgedOut` if offsets after a position are deleted, with
-    ``fail_on_data_loss``.
+    ``stored`` has the positions of the newest commit, empty before the first; only then ``first_starts``
+    apply. ``facts`` and ``ends`` cover the partitions subscribed to. Raises `TopicRecreated` if a topic has
+    another id, or ends before its position, and `OffsetsAgedOut` if offsets after a position are deleted.
     """
     _refuse_recreated(stored, facts, on_topic_recreated)
     _refuse_aged_out(stored, facts, fail_on_data_loss)

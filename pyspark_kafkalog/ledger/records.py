@@ -114,10 +114,9 @@ def only_if(name: str, values: tuple[str, ...], *, holds: bool = True) -> dict[s
 
 
 class LedgerRecord:
-    """Base of the frozen dataclasses that are records, or entries in them.
-
-    JSON has the fields of ``json_order`` first, then the others. Types are checked when read: ``int`` is 0 or
-    more, ``int | None`` any integer or null; pairs are ranges ``[start, end]`` in order.
+    """Base of the frozen dataclasses that are records, or entries in them. JSON has the fields of
+    ``json_order`` first. Types are checked when read: ``int`` is 0 or more, ``int | None`` any integer or
+    null; pairs are ranges ``[start, end]`` in order.
     """
 
     __slots__ = ()
@@ -139,10 +138,9 @@ def encode(record: LedgerRecord) -> bytes:
 
 
 def decode(cls: type[R], data: bytes, where: str) -> R:
-    """The record in sealed bytes; ``where`` is its path, for messages.
-
-    Raises `DamagedRecord` if it is torn, edited, of another kind or has a wrong field (a seal does not prove
-    that the writer knew the format), and `NewerFormat` if a newer release wrote it.
+    """The record in sealed bytes; ``where`` is its path. Raises `NewerFormat` if a newer release wrote it,
+    and `DamagedRecord` if it is torn, edited or has a wrong field: a seal does not prove that the writer knew
+    the format.
     """
     return _from_json(cls, unseal(cls.kind, data, where), where)
 

@@ -1,7 +1,7 @@
 """Computes a rewind: the commit it returns to, and the positions where the next load begins. Pure.
 
-A load's outputs are in effect as a whole or not at all. So offsets within a load that published outputs
-rewind to where that load began. Loads of modes ``job`` and ``stage`` publish none; there the next load begins
+A load's outputs are in effect as a whole or not at all, so offsets within a load that published outputs
+rewind to where it began. Loads of modes ``job`` and ``stage`` publish none; there the next load begins
 exactly at the requested offsets.
 """
 
@@ -19,10 +19,9 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A rewind that is valid while ``newest`` is the newest commit.
-
-    ``parent`` is the commit whose loads stay in effect, 0 for none; ``positions`` are where the next load
-    begins; ``undone`` loads are no longer in effect. ``is_exact``: the positions are the requested ones.
+    """A rewind that is valid while ``newest`` is the newest commit. ``parent`` is the commit whose loads stay
+    in effect, 0 for none; ``undone`` loads do not. The next load begins at ``positions``; ``is_exact``: as
+    requested.
     """
 
     newest: int
@@ -42,10 +41,9 @@ def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
 
 
 def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
-    """The rewind to these offsets; other partitions keep their positions if possible.
-
-    Raises `LoadError` if nothing was committed, a partition was never loaded or its topic recreated since, or
-    an offset comes after the partition's position.
+    """The rewind to these offsets; other partitions keep their positions if possible. Raises `LoadError` if
+    nothing was committed, a partition was never loaded or its topic recreated since, or an offset comes after
+    the partition's position.
     """
     lineage = archive.lineage()
     if not lineage:

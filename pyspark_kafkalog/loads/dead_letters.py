@@ -1,6 +1,5 @@
-"""Dead letters: records that a query could not use, unchanged, each with the reason.
-
-They are files of their load, ``<offsetsPath>/<loadName>/dead/load=00000042/``, published by its commit.
+"""Dead letters: records that a query could not use, unchanged, each with the reason. They are files of their
+load, ``<offsetsPath>/<loadName>/dead/load=00000042/``, published by its commit.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ class DeadLetters:
     mode = "dir"
 
     def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
-        """``reason`` names the column that is not null if a record is dead.
-
-        ``max_dead`` is a whole number of records, or a fraction below 1 of those read.
+        """A record is dead if column ``reason`` is not null; ``max_dead`` is their number, or if a float
+        their share.
         """
         share = isinstance(max_dead, float)
         if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):

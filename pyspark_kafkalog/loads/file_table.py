@@ -1,4 +1,7 @@
-"""Files as the target of a load (mode ``dir``): Spark writes them, and the commit lists them."""
+"""The interface of a load's targets, and files as one (mode ``dir``): Spark writes them, and the commit lists
+them. `Load.write` passes a `Work` to the target, and the commit records the `LoadOutput` it returns; targets
+know nothing of locks and commits.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to write, and for which load.
-
-    ``frame`` has the rows; with ``is_whole`` exactly the load's records, so that their number can be compared
-    with the receipts. ``run`` names this attempt; a replay has another. ``has_receipts``: whether tasks leave
-    receipts. ``before`` lists this block's earlier outputs. ``source`` has the options of the plan, for a
-    target whose tasks read the topic themselves.
+    """What to write, and for which load. ``frame`` has the rows; with ``is_whole`` exactly the load's
+    records, so that their number can be compared with the receipts, if the tasks leave any. ``run`` names
+    this attempt; ``before`` lists this block's earlier outputs. ``source`` is for targets whose tasks read
+    the topic themselves.
     """
 
     spark: SparkSession
@@ -60,9 +61,8 @@ class Target(Protocol):
         ...
 
     def write(self, work: Work, /) -> LoadOutput:
-        """Write the rows; repeated for the same plan, the result is that of one attempt.
-
-        After a `LoadError` the plan stays pending.
+        """Write the rows; repeated for the same plan, the result is that of one attempt. `LoadError`: the
+        plan stays pending.
         """
         ...
 
@@ -82,10 +82,9 @@ class FileTable:
         grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """``options`` are those of Spark's writer. Raises `InvalidConfig`.
-
-        ``partition_by_time`` names a time column, whose days (with ``grain="hour"`` also hours) divide the
-        load's directory, before ``partition_by``.
+        """``options`` are those of Spark's writer. ``partition_by_time`` names a time column, whose days
+        (with ``grain="hour"`` also hours) divide the load's directory, before ``partition_by``. Raises
+        `InvalidConfig`.
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
@@ -217,9 +216,8 @@ _DAY_US = 24 * _HOUR_US
 
 
 def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
-    """``frame`` with the columns of ``grain``, from a timestamp, or for days a date; null without a time.
-
-    In UTC whatever the session's time zone, so that a replay creates the same directories.
+    """``frame`` with the columns of ``grain``, from a timestamp, or for days a date; null without a time. In
+    UTC whatever the session's time zone, so that a replay creates the same directories.
     """
     kind = next(
         (field.dataType.simpleString() for field in frame.schema.fields if field.name == column), None

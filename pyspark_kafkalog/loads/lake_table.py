@@ -1,7 +1,5 @@
-"""Delta Lake and Iceberg tables as targets of a load (mode ``sink``); the user brings their JARs.
-
-One commit of the table holds both the rows and the record of their plan. So a plan already in the table is
-not written again, and after a crash before the ledger's commit the next attempt finds the table's.
+"""Delta Lake and Iceberg tables as targets of a load (mode ``sink``); the user brings their JARs. One commit
+of the table holds both the rows and the record of their plan, which the next attempt finds after a crash.
 """
 
 from __future__ import annotations
@@ -86,9 +84,7 @@ def commit_of_plan(
     table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Plan
 ) -> TableCommit | None:
     """The commit that holds this plan, from ``commits`` in effect, newest first; None if it is missing.
-
-    Raises `LoadError` if table and ledger contradict each other, so that writing would lose or repeat rows,
-    or the table holds a load twice.
+    Raises `LoadError` if table and ledger contradict each other, or the table holds a load twice.
     """
     identity = ledger.identity()
     ours = [c for c in commits if (c.load, c.ledger) == (ledger.name, identity)]

@@ -1,8 +1,6 @@
-"""Removes files of a load that no commit lists, and those that a compaction replaced.
-
-Unlisted files come from runs that died, were abandoned or lost a race. Kept: files of the pending plan and of
-load numbers the ledger does not have yet, young files, and files that a rewind undid (a commit still lists
-them).
+"""Removes files of a load that no commit lists (of runs that died, were abandoned or lost a race), and those
+that a compaction replaced. Kept: files of the pending plan and of load numbers the ledger does not have yet,
+young files, and files that a rewind undid (a commit still lists them).
 """
 
 from __future__ import annotations
@@ -29,11 +27,10 @@ _TEMPORARY = "_temporary"
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """Removable files of the table at ``location``, relative to it, with their total ``bytes``.
-
-    No commit up to ``head`` lists the ``unlisted`` ones; ``compactions`` replaced the ``replaced`` ones.
-    Without them ``directories`` hold no data. ``young_count`` counts unlisted files that are too young.
-    ``refused`` says why nothing may be removed, or "".
+    """Removable files of the table at ``location``, relative to it, with their total ``bytes``: ``unlisted``
+    in commits up to ``head``, or ``replaced`` by ``compactions``; ``directories`` hold nothing else.
+    ``young_count`` counts unlisted files that are too young. ``refused`` says why nothing may be removed, or
+    "".
     """
 
     location: str
@@ -49,9 +46,8 @@ class Removable:
 
 def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
     """Removable files by table: unlisted and written before ``before_ms`` (UTC, epoch), or replaced by then.
-
-    Tables are known from the commits: one to which no load was ever committed is not searched. Raises
-    `LoadError` if a commit cannot be read, so the files it lists are unknown.
+    Tables are known from the commits. Raises `LoadError` if a commit cannot be read, so the files it lists
+    are unknown.
     """
     # Read before the directories are listed: a commit made meanwhile has a higher number.
     commits = ledger.history()
@@ -70,11 +66,9 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
 
 
 def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
-    """Remove these files, and directories left without data. The caller holds the ledger's lock.
-
-    Can be repeated. Before it removes files of compactions, it records in the ledger that rewinding to before
-    them is no longer possible. Raises `LostRace`, having removed nothing, if another driver committed
-    meanwhile, perhaps such a rewind.
+    """Remove these files, and directories left without data; can be repeated. The caller holds the ledger's
+    lock. First records in the ledger that rewinding to before the compactions is no longer possible. Raises
+    `LostRace`, having removed nothing, if another driver committed meanwhile, perhaps such a rewind.
     """
     store = open_store(found.location)
     for number in found.compactions:

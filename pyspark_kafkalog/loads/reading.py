@@ -71,10 +71,9 @@ def table_of(
     *,
     guess: bool = True,
 ) -> DataFrame:
-    """These files of loads and compactions below ``url`` as one table.
-
-    Without ``mergeSchema`` it has the columns of the oldest files, like Spark's own reader. Without ``guess``
-    directory columns other than ``load`` are strings, as they are written in the directory names.
+    """These files of loads and compactions below ``url`` as one table, by default with the columns of the
+    oldest files, like Spark's own reader. Without ``guess`` directory columns other than ``load`` are
+    strings.
     """
     reader = spark.read.options(**options).option("basePath", url).format(format)
     given = {name.lower(): value for name, value in options.items()}
@@ -123,10 +122,9 @@ def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
 def common_types(
     schemas: Sequence[StructType], values: Sequence[Mapping[str, Collection[str]]], *, guess: bool = True
 ) -> dict[str, DataType]:
-    """Types of directory columns with which the kinds of directories can be read as one table.
-
-    Spark guesses a type per kind from ``values``, and string if there are none. Where the kinds differ the
-    column becomes a string, unless all are numbers; without ``guess`` all become strings.
+    """Types of directory columns with which the kinds of directories can be read as one table. Spark guesses
+    a type per kind from ``values``. Where the kinds differ the column becomes a string, unless all are
+    numbers; without ``guess`` all become strings.
     """
     from pyspark.sql.types import StringType
 

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
-    """One task: offsets ``[start, end)`` of a partition, led by node ``broker`` when it was planned.
-
-    The task resolves placeholders in ``start`` and ``end`` when it runs. ``address`` is the broker's
-    ``host:port`` if the partition belongs to it, as in 0.7; else it is empty and the task asks for the
-    leader.
+    """One task: offsets ``[start, end)`` (perhaps placeholders) of a partition, led by node ``broker`` when
+    planned. ``address`` is the broker's ``host:port`` if the partition belongs to it, as in 0.7; else the
+    task asks for the leader.
     """
 
     topic: str
@@ -50,10 +48,8 @@ class KafkaInputPartition(InputPartition):
 
 
 class TaskReader:
-    """The task side of batches and streams. Pickled to tasks, so it holds settings only.
-
-    Memory of a task: two fetch answers, one record batch and its compressed source; docs/datasource.md,
-    "Memory", has the figures.
+    """The task side of batches and streams. Pickled to tasks, so it holds settings only. Memory of a task:
+    docs/datasource.md, "Memory".
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
@@ -82,11 +78,8 @@ _TASKS = itertools.count()
 
 
 def _keep_loaded() -> None:
-    """Exempt the worker's loaded modules from garbage collection.
-
-    Spark's worker collects everything after each task: 10 ms and more for modules that stay anyway. Before a
-    task begins there is hardly anything else. Repeated at growing intervals, since not every task loads
-    everything.
+    """Exempt loaded modules from garbage collection: Spark's worker collects everything after each task, 10
+    ms and more. Repeated at growing intervals, since not every task loads everything.
     """
     number = 0 if TaskContext.get() is None else next(_TASKS)
     if number > 0 and number & (number - 1) == 0:
@@ -147,11 +140,9 @@ def plan_ranges(
     resolved: Bounds,
     split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
 ) -> list[OffsetRange]:
-    """The tasks of a split batch, whose ends may still be open.
-
-    ``asked`` has the user's ranges, with placeholders; ``resolved`` their current offsets; ``split`` cuts
-    ranges of numbers. The outermost parts of a partition keep its placeholders, so that a task binds "latest"
-    when it runs and the same DataFrame, run again, sees new records.
+    """The tasks of the ranges ``asked``, which ``split`` cuts by their ``resolved`` offsets. The outermost
+    parts of a partition keep its placeholders: a task binds "latest" when it runs, so the same DataFrame, run
+    again, sees new records.
     """
     sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
     parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)

@@ -59,9 +59,8 @@ class LoadInputPartition(KafkaInputPartition):
 
 
 class LoadReader(BatchReader):
-    """Reads a plan. Pickled from planner to tasks, so it holds settings only.
-
-    ``commitOffsets=none`` without ``loadPlan`` is a preview: its tasks are those of any batch read.
+    """Reads a plan. Pickled from planner to tasks, so it holds settings only. ``commitOffsets=none`` without
+    ``loadPlan`` is a preview: its tasks are those of any batch read.
     """
 
     def __init__(
@@ -137,11 +136,10 @@ class LoadReader(BatchReader):
                 return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, which then leaves its receipt, and perhaps commits the load.
-
-        A task that is stopped early or fails leaves nothing. Raises `LostRace` if another run committed this
-        plan, so that these rows must not count, `ReceiptMismatch` if an earlier attempt read other records,
-        `LoadError` for an unreachable or damaged ledger, and `KafkaError`.
+        """The rows of one task, which then leaves its receipt, and perhaps commits the load. Raises
+        `LostRace` if another run committed this plan, so that these rows must not count, `ReceiptMismatch` if
+        an earlier attempt read other records, `LoadError` for an unreachable or damaged ledger, and
+        `KafkaError`.
         """
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
@@ -172,9 +170,8 @@ class LoadReader(BatchReader):
     def rows_of(
         self, task: LoadInputPartition, plan: Callable[[], Plan], *, run: str = ""
     ) -> Generator[pa.RecordBatch, None, Receipt]:
-        """The rows of a task; returns their receipt at the end, not yet stored.
-
-        ``plan`` is called before the first row is yielded; ``run`` is that of `Receipt`.
+        """The rows of a task; returns their receipt, not yet stored. ``plan`` is called before the first row
+        is yielded.
         """
         from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
 
@@ -198,10 +195,8 @@ class LoadReader(BatchReader):
         )
 
     def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
-        """Commit once this action has read every range.
-
-        Receipts do not prove that: an earlier failed run left some too, and its rows are not in our output.
-        So each action has its own marks.
+        """Commit once this action has read every range, by marks of its own: an earlier failed run left
+        receipts too, and its rows are not in our output.
         """
         action = f"{task.run}-{_action()}"
         self._ledger.mark_read(plan.number, task.index, action)
@@ -244,10 +239,8 @@ def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: Sourc
 
 
 def _action() -> str:
-    """An id shared by the tasks of one action only.
-
-    That is the SQL execution, of which a ``show()`` may start several jobs; outside of SQL (``df.rdd``) it is
-    the stage.
+    """An id shared by the tasks of one action only: the SQL execution, of which a ``show()`` may start
+    several jobs, or outside of SQL (``df.rdd``) the stage.
     """
     context = TaskContext.get()
     if context is None:

@@ -1,5 +1,4 @@
 """Options that become a client's configuration: brokers, ``kafka.*`` properties, a group's offsets. Pure.
-
 ``given`` are the options as text, with names in lower case.
 """
 
@@ -62,10 +61,8 @@ def client_properties(
     left_out: Collection[str] = (),
     warn_except: Collection[str] | None = None,
 ) -> dict[str, object]:
-    """The fields of ``config`` set by ``kafka.*`` options, each checked under the user's name for it.
-
-    ``left_out`` are properties that such options do not set. Unknown ``kafka.*`` options, except
-    ``warn_except``, are logged; None logs none.
+    """The fields of ``config`` set by ``kafka.*`` options but those ``left_out``, each checked under the
+    user's name for it. Unknown ones are logged, except ``warn_except``; None logs none.
     """
     known = {
         _PREFIX + name.lower(): item

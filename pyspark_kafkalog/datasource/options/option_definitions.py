@@ -1,8 +1,5 @@
-"""Every option of Spark's reads and writes: name, default, allowed values and meaning.
-
-Errors, defaults and the tables of docs/datasource.md come from these definitions. `read_options` and
-`sink_options` parse the options and check them together. Other ``kafka.*`` properties go to the client:
-docs/configuration.md.
+"""Every option of Spark's reads and writes, from which errors, defaults and the tables of docs/datasource.md
+come. `read_options` and `sink_options` parse them; other ``kafka.*`` properties go to the client.
 """
 
 from __future__ import annotations
@@ -376,10 +373,7 @@ class SourceOptions(Config):
         return not (self.min_partitions is self.max_records is self.max_bytes is None)
 
     def divides(self, count: int) -> bool:
-        """Whether a batch of ``count`` partitions may become more tasks.
-
-        A minimum that they reach by themselves divides none; empty ones count, as in Spark's connector.
-        """
+        """Whether a batch of ``count`` partitions, empty ones included, may become more tasks."""
         limited = self.max_records is not None or self.max_bytes is not None
         return limited or (self.min_partitions or 0) > count
 

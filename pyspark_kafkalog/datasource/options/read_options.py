@@ -1,7 +1,6 @@
-"""Parses the options of ``spark.read`` and ``spark.readStream`` with ``format("kafkalog")``. Pure.
-
-Names, defaults and error messages match Spark's Kafka connector. Spark passes names in lower case; a program
-may not. The last part checks the options of loads, and of a stream's start, together: docs/loads.md.
+"""Parses the options of ``spark.read`` and ``spark.readStream`` with ``format("kafkalog")``, with the names,
+defaults and error messages of Spark's Kafka connector. Spark passes names in lower case; a program may not.
+Pure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``. Pure.
-
-Names, defaults and error messages match Spark's Kafka connector. Spark passes names in lower case; a program
-may not.
+"""Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``; see `read_options`.
+Pure.
 """
 
 from __future__ import annotations

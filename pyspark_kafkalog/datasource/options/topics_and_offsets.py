@@ -1,6 +1,5 @@
-"""The topics, partitions and offsets that the options name. Pure.
-
-JSON forms and error messages match Spark's Kafka connector: users know them, and search for them.
+"""The topics, partitions and offsets that the options name. Pure. JSON forms and error messages match Spark's
+Kafka connector: users know them, and search for them.
 """
 
 from __future__ import annotations
@@ -195,8 +194,7 @@ def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets
 
 def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
     """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
-
-    A partition of 0.7 is named ``<broker>-<number>``; `check_partition_names` checks whether that is allowed.
+    `check_partition_names` checks whether names of 0.7, ``<broker>-<number>``, are allowed.
     """
     word = text.strip().lower()
     if word in _WORDS:
@@ -318,8 +316,7 @@ def check_order(
 
 def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
     """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
-
-    A single time for all partitions is not compared here, as in Spark's connector, but its offsets are later.
+    A single time for all partitions is not compared, as in Spark's connector.
     """
     _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
     _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")

@@ -54,9 +54,7 @@ if TYPE_CHECKING:
 
 class KafkaCluster(SourceCluster):
     """*Not thread-safe: used by one planner or one task.* A cluster of Kafka since 0.8; see `SourceCluster`.
-
-    ``kafka.isolation.level`` limits the offsets: with read_committed a partition ends at its last stable
-    offset.
+    With read_committed a partition ends at its last stable offset.
     """
 
     protocol = PROTOCOL_08
@@ -341,7 +339,6 @@ class _RangeRead:
 
     def _check_gap(self, fetched: Fetched) -> None:
         """Retention may remove offsets between two fetches: then the first frame is beyond the position.
-
         While the log still starts at or before the position, a gap is no loss: compaction leaves gaps.
         """
         if fetched.log_start_offset <= self._position:
@@ -366,9 +363,8 @@ class _Idle(NamedTuple):
 
 
 class IdleClusters:
-    """*Thread-safe.* Idle clusters by client properties; each is handed out once.
-
-    Failed ones are not given back. A forked process begins with none: a connection cannot have two owners.
+    """*Thread-safe.* Idle clusters by client properties, handed out once; failed ones are not given back. A
+    forked process begins with none: a connection cannot have two owners.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -1,7 +1,7 @@
-"""Reads brokers of Kafka 0.7: partitions, offsets, and ranges as record batches. Offsets are byte positions.
+"""Reads brokers of Kafka 0.7: partitions, offsets (byte positions), and ranges as record batches.
 
-A partition belongs to its broker. Brokers and partitions are found in ZooKeeper. Without ZooKeeper, fetches
-of no bytes show whether a listed broker has a partition; a look-up of offsets would close the connection.
+A partition belongs to its broker; both are found in ZooKeeper. Without it, fetches of no bytes show whether a
+listed broker has a partition; a look-up of offsets would close the connection.
 """
 
 from __future__ import annotations
@@ -196,9 +196,8 @@ _MOST_CHECKED_BYTES = 64 << 20
 
 
 class Kafka07Cluster(SourceCluster):
-    """*Not thread-safe: used by one planner or one task.* Brokers of Kafka 0.7; see `SourceCluster`.
-
-    A partition belongs to its broker, and ends where the broker has flushed it.
+    """*Not thread-safe: used by one planner or one task.* Brokers of Kafka 0.7; see `SourceCluster`. A
+    partition ends where its broker has flushed it.
     """
 
     protocol = PROTOCOL_07
@@ -250,9 +249,8 @@ class Kafka07Cluster(SourceCluster):
         )
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The start of the newest segment last written to at or before each time in ms, or the log's start.
-
-        A broker's times are no finer. Everything written since the time lies after it.
+        """The start of the newest segment last written to at or before each time in ms, or the log's start: a
+        broker's times are no finer. Everything written since the time lies after it.
         """
 
         def ask(partition: TopicPartition, timestamp: int) -> int:
@@ -273,7 +271,6 @@ class Kafka07Cluster(SourceCluster):
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Like `split_at`, at the starts of segments: other entries are not known before they are read.
-
         Offsets count bytes, so ``maxBytesPerPartition`` limits them.
         """
         from pyspark_kafkalog.datasource.reading.task_ranges import split_at
@@ -400,9 +397,8 @@ def _no_entry_at(partition: TopicPartition, offset: int, found: Exception) -> st
 
 
 class _RangeRead07:
-    """*Not thread-safe.* Reads one range from its broker.
-
-    The rows are all messages of the entries that begin in the range, even if it ends within an entry.
+    """*Not thread-safe.* Reads one range from its broker: all messages of the entries that begin in the
+    range, even if it ends within an entry.
     """
 
     def __init__(
@@ -453,9 +449,8 @@ class _RangeRead07:
         )
 
     def _around_corruption(self, cause: KafkaError) -> Generator[pa.RecordBatch, None, int]:
-        """The rows up to the corrupt entry, which is skipped; returns the offset after it.
-
-        Fetches everything once more first, through a new connection.
+        """The rows up to the corrupt entry, which is skipped; returns the offset after it. Fetches everything
+        once more first, through a new connection.
         """
         start = position = self._position
         decoder = self._decoder()

@@ -40,10 +40,8 @@ _HOW_TO_SKIP = (
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets ``[start, end)`` of one partition.
-
-    Before it is resolved, ``start`` may be `EARLIEST_OFFSET` and ``end`` `LATEST_OFFSET`, and ``size`` has no
-    meaning.
+    """Offsets ``[start, end)`` of one partition; unresolved, ``start`` may be `EARLIEST_OFFSET` and ``end``
+    `LATEST_OFFSET`.
     """
 
     topic_partition: TopicPartition
@@ -81,10 +79,8 @@ def ignore_offsets(start: int, end: int) -> None:
 
 
 class SourceCluster(ABC):
-    """*Not thread-safe: used by one planner or one task.* Owns its connections; close or release it.
-
-    Every method may raise `KafkaError` if the cluster does not answer, after ``fetchOffset.numRetries``
-    retries through new connections.
+    """*Not thread-safe: used by one planner or one task.* Owns its connections; close or release it. Every
+    method may raise `KafkaError`, after ``fetchOffset.numRetries`` retries through new connections.
     """
 
     protocol: str
@@ -103,10 +99,8 @@ class SourceCluster(ABC):
 
     @abstractmethod
     def leaders(self, *, missing_ok: bool = False) -> Mapping[TopicPartition, int]:
-        """Every partition to read, with the id of the node that serves it; -1 while none does.
-
-        Raises `UnknownTopicOrPartition` for a named topic or partition that does not exist or has no
-        partitions; with ``missing_ok`` it is left out.
+        """Every partition to read, with the id of the node that serves it; -1 while none does. Raises
+        `UnknownTopicOrPartition` for a named one that does not exist; with ``missing_ok`` it is left out.
         """
 
     @abstractmethod
@@ -120,7 +114,6 @@ class SourceCluster(ABC):
     @abstractmethod
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """The offset from which to read all records since a time in milliseconds; -1 without such a record.
-
         `EARLIEST_OFFSET` and `LATEST_OFFSET` as times are the log's two ends.
         """
 
@@ -182,12 +175,11 @@ class SourceCluster(ABC):
         on_loss: OnOffsets = ignore_offsets,
         on_skip: OnOffsets = ignore_offsets,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of ``asked``, whose placeholders are resolved now.
+        """The rows of ``asked``, whose placeholders are resolved now. ``on_loss`` is called for deleted
+        offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches, with
+        ``onCorruptBatch=skip``.
 
-        ``on_loss`` is called for deleted offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of
-        corrupt batches, with ``onCorruptBatch=skip``. Raises `DataLoss` for deleted offsets with
-        ``failOnDataLoss``, `InvalidConfig` if the resolved range ends before it starts, and `KafkaError` for
-        a failed read or corrupt message.
+        Raises `DataLoss`, `InvalidConfig` if the resolved range ends before it starts, and `KafkaError`.
         """
         wanted = self._resolved(asked)
         while wanted.size > 0:
@@ -290,10 +282,8 @@ def opened_cluster(
 def open_cluster(
     options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
 ) -> SourceCluster:
-    """The cluster of the generation that the options name.
-
-    ``is_task``: the cluster has answered the planner before. ``brokers``: ``host:port`` of a task's brokers
-    by id, from its plan; ZooKeeper is then not asked.
+    """The cluster of the generation that the options name. ``is_task``: it has answered the planner before.
+    ``brokers``: ``host:port`` of a task's brokers by id, from its plan; ZooKeeper is then not asked.
     """
     if isinstance(options.wire, Source07Config):
         from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster

@@ -1,8 +1,8 @@
 """Resolves the start and end of a read, from options, a group's offsets or text files, to offsets.
 
 A file's lines are those of Kafka's first bulk loader: address, topic, partition and next offset, separated by
-tabs. A load's ledger keeps such files (docs/loads.md), and a person can write them. The address matters in
-0.7 only, where it names the broker that owns the partition.
+tabs. A load's ledger keeps such files (docs/loads.md). The address matters in 0.7 only, where it names the
+broker that owns the partition.
 """
 
 from __future__ import annotations
@@ -64,9 +64,8 @@ Bounds: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 def asked_ranges(
     options: BatchOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
 ) -> list[OffsetRange]:
-    """A range for each of ``partitions``, in their order; placeholders stay.
-
-    Raises `InvalidConfig` if start or end does not match the partitions, or the end is before the start.
+    """A range for each of ``partitions``, in their order; placeholders stay. Raises `InvalidConfig` if start
+    or end does not match the partitions, or the end is before the start.
     """
     starts = locate_start(options, cluster, partitions)
     ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
@@ -94,10 +93,9 @@ def locate(
     look_up: TimestampLookup,
     missing_is_latest: bool,
 ) -> OffsetsByPartition:
-    """The offset (or placeholder) of ``limit`` for each of ``partitions``.
-
-    ``look_up`` is called for timestamps only; without a record that late, the result is `LATEST_OFFSET` if
-    ``missing_is_latest``, else an error.
+    """The offset (or placeholder) of ``limit`` for each of ``partitions``. ``look_up`` is called for
+    timestamps; without a record that late, the result is `LATEST_OFFSET` if ``missing_is_latest``, else an
+    error.
     """
     partitions = sorted(partitions)
     if isinstance(limit, Edge):
@@ -150,11 +148,8 @@ def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Itera
 
 
 def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) -> OffsetsByPartition:
-    """The next offset of each partition with a line in the ``part-*`` files of ``directory``.
-
-    ``brokers`` are the live ones' ids by ``host:port``, if partitions belong to brokers. Raises
-    `InvalidConfig` if there is no such file, a line is wrong or names no live broker, or two lines contradict
-    each other.
+    """The next offset of each partition with a line in the ``part-*`` files of ``directory``. ``brokers`` are
+    the live ones' ids by ``host:port``, if partitions belong to brokers. Raises `InvalidConfig`.
     """
     asked = f"startingOffsets=file:{directory}"
     found: OffsetsByPartition = {}

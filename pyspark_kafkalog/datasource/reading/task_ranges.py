@@ -1,9 +1,8 @@
 """Cuts the ranges of a read into tasks, by offsets like Spark's own Kafka connector, or by bytes.
 
 The rules are those of its ``KafkaOffsetRangeCalculator`` (docs/datasource.md, "Tasks"), so that a job moved
-here from ``format("kafka")`` gets the same tasks. ``maxBytesPerPartition`` is ours: brokers report a log's
-ends in offsets, not bytes, so a few places of the log are sampled, and each sample's density is assumed up to
-the next.
+here gets the same tasks. ``maxBytesPerPartition`` and loads' limits are ours: brokers report a log's ends in
+offsets, not bytes, so a few places are sampled, and each sample's density is assumed up to the next.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ from pyspark_kafkalog.types import TopicPartition
 def split_ranges(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut resolved ranges into the tasks' ranges; empty ones are dropped, order is kept.
-
-    First no part may hold more than ``max_records`` offsets; then, if there are fewer than
-    ``min_partitions``, the large ones are cut into about that many parts. It is a hint: rounding may give one
-    part more, and no part is empty.
+    """Cut resolved ranges into the tasks' ranges; empty ones are dropped, order is kept. First no part may
+    hold more than ``max_records`` offsets; then the large ones are cut into about ``min_partitions`` parts in
+    all.
     """
     parts = [r for r in ranges if r.size > 0]
     if max_records is not None:
@@ -114,10 +111,8 @@ def places(r: OffsetRange, *, ranges: int) -> list[int]:
 
 
 def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> list[OffsetRange]:
-    """The fewest parts of about equal size with none above ``max_bytes``, by the samples.
-
-    A part has at least one offset, so one huge record is a part. ``samples`` are in the order of their
-    offsets, the first at the range's start; without any, the range stays whole.
+    """The fewest parts of about equal size with none above ``max_bytes``, and at least one offset in each.
+    ``samples`` are in order, the first at the range's start; without any, the range stays whole.
     """
     if not samples or r.size <= 0:
         return [r] if r.size > 0 else []
@@ -171,10 +166,8 @@ def split_by_bytes(cluster: Cluster, ranges: Sequence[OffsetRange], max_bytes: i
 def sample(
     cluster: Cluster, asked: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[TopicPartition, list[Density]]:
-    """The density of the logs at these offsets, in their order.
-
-    Offsets that retention has removed, or that are not written yet, have no sample. The first sample moves to
-    the first offset asked for, so that it covers the offsets before it.
+    """The density of the logs at these offsets, in their order; none for offsets that are not in the log. The
+    first sample moves to the first offset asked for, so that it covers the offsets before it.
     """
     found: dict[TopicPartition, list[Density]] = {}
     for partition, offset, answer in _answers(cluster, asked):
@@ -248,9 +241,8 @@ def _density(offset: int, data: memoryview) -> Density | None:
 
 
 def fair_shares(limit: int, sizes: Sequence[int]) -> list[int]:
-    """Parts of ``sizes`` that add up to ``limit``, or everything if that is less.
-
-    Each is in proportion to its size, and at least 1 while the limit allows it; the largest come first.
+    """Parts of ``sizes`` that add up to ``limit`` at most, each in proportion to its size, so that partitions
+    advance together in time, and at least 1 while the limit allows it; the largest come first.
     """
     total = sum(sizes)
     if total <= limit:
@@ -277,9 +269,8 @@ def cap_offsets(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
 def cap_bytes(
     ranges: Sequence[OffsetRange], samples: Mapping[TopicPartition, Sequence[Density]], limit: int
 ) -> list[OffsetRange]:
-    """The beginnings of the ranges, with about ``limit`` bytes in all, and at least one offset per share.
-
-    A range without samples gets the others' mean density; without any sample the ranges stay whole.
+    """The beginnings of the ranges, with about ``limit`` bytes in all, and at least one offset per share. A
+    range without samples gets the others' mean density; without any sample the ranges stay whole.
     """
     known = [r for r in ranges if samples.get(r.topic_partition)]
     if not known:
@@ -297,9 +288,8 @@ def cap_bytes(
 def cap_at(
     ranges: Sequence[OffsetRange], allowed: Mapping[TopicPartition, Sequence[int]], limit: int
 ) -> list[OffsetRange]:
-    """Like `cap_offsets`, but a range ends only at its end or at an ``allowed`` offset of its partition.
-
-    It ends at the last one within its share, or else at the first.
+    """Like `cap_offsets`, but a range ends at its end or at an ``allowed`` offset of its partition: the last
+    one within its share, or else the first.
     """
     capped = []
     for r, ideal in zip(ranges, cap_offsets(ranges, limit), strict=True):

@@ -32,10 +32,8 @@ class NullTopic(KafkaError):
 def rows_by_topic(
     batch: pa.RecordBatch, columns: Sequence[str], topic: str | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of ``batch`` by topic, in order within each topic; ``columns`` are the written ones.
-
-    All rows go to ``topic`` if it is given, else to that in their column. Raises `NullTopic`, before it
-    yields anything of the batch, if a row has none.
+    """The ``columns`` of the rows of ``batch`` by topic, in order within each: ``topic`` if it is given, else
+    that in their column. Raises `NullTopic`, before it yields anything of the batch, if a row has none.
     """
     sent = batch.select([name for name in columns if name != "topic"])
     if topic is not None:
@@ -73,9 +71,8 @@ SINK_COLUMNS = {
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
-    """The written columns of ``schema``, in its order; others are ignored.
-
-    Names are case-sensitive, as in Spark's own sink.
+    """The written columns of ``schema``, in its order; others are ignored. Case-sensitive, as in Spark's own
+    sink.
     """
     names = [field.name for field in schema.fields]
     if options.topic is None and "topic" not in names:
@@ -176,9 +173,8 @@ class Deliveries:
 
 
 def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
-    """Send batches of rows to their topics. Returns the counts once everything is acknowledged.
-
-    Waits while the producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
+    """Send rows to their topics; returns the counts once everything is acknowledged. Waits while the
+    producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
     """
     deliveries = Deliveries()
     for topic, batch in rows:

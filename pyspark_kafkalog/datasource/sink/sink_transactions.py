@@ -1,9 +1,9 @@
 """Writes in transactions: prepared by tasks, committed by the driver, written once however often they run.
 
 A task's transactional id is the prefix and its number, so a later attempt fences an earlier one. With the
-rows the task commits a mark, which names the query and batch: the metadata of an offset of a group with the
-same name. After a driver died half way, the next attempt finds the mark if its rows are committed. The
-offset's partition is one that every cluster with groups has; nothing reads it.
+rows the task commits a mark, which names query and batch, so that after a driver died half way the next
+attempt finds what is committed. It is the metadata of an offset of a group with the same name, in a partition
+that every cluster with groups has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ def write_in_transaction(
     config: ProducerConfig, transactional_id: str, unit: Unit | None, rows: Rows
 ) -> TaskWritten:
     """Write ``rows`` in a transaction left open for `end_all`; if ``unit`` is committed, only count them.
-
     Raises `WrittenOtherwise` if ``unit`` is committed with another number of rows, or a later batch is, and
     `KafkaError` if the rows could not be written; the transaction is then aborted.
     """
@@ -69,10 +68,9 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
 
 
 def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit the tasks' prepared transactions; ``prefix`` is that of their transactional ids.
-
-    Raises `WrittenOtherwise`, committing nothing, if an earlier run had more tasks and committed their rows,
-    and `KafkaError` if a commit failed; the message says how many were committed.
+    """Commit the tasks' prepared transactions; ``prefix`` is that of their transactional ids. Raises
+    `WrittenOtherwise`, committing nothing, if an earlier run had more tasks and committed their rows, and
+    `KafkaError`.
     """
     prepared = prepared_by(messages)
     with closing(Cluster(config)) as cluster:
@@ -108,9 +106,8 @@ def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared
 
 def _check_task_count(cluster: Cluster, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Refuse a run with fewer tasks than an earlier one committed: their rows are with other tasks now.
-
     Transactions are committed in the order of the tasks, so a run that found no rows committed checks one
-    mark more than its own. One that did checks all further marks.
+    mark more than its own; one that did checks all further marks.
     """
     tasks = [message for message in messages if isinstance(message, TaskWritten)]
     unit = next((task.unit for task in tasks if task.unit is not None), None)

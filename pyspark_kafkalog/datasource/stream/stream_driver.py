@@ -1,7 +1,5 @@
-"""The driver's side of a stream: its start, its limits, and its batches.
-
-Spark stores the end of each batch in its checkpoint and passes it back. `stream_offsets` stores the first
-batch's start, which Spark does not.
+"""The driver's side of a stream: its start, its limits, and its batches. Spark stores the end of each batch
+in its checkpoint and passes it back; `stream_offsets` stores the first batch's start, which Spark does not.
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class StreamDriver:
-    """*Not thread-safe: Spark makes one call after the other.* One run of a query's source.
-
-    Owns the connections, which end with the process at the latest: Spark does not say when a query ends.
+    """*Not thread-safe: Spark makes one call after the other.* One run of a query's source. Owns the
+    connections, which end with the process at the latest: Spark does not say when a query ends.
     """
 
     def __init__(
@@ -90,9 +87,9 @@ class StreamDriver:
     def latest(self, start: OffsetsByPartition | None, limits: BatchLimits = NO_LIMITS) -> OffsetsByPartition:
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to read yet.
 
-        Spark before 4.2 passes no ``start``: then it is the end of this run's last batch. The first batch,
-        requested before `initial`, has no limits. Raises `OffsetsLost` with ``failOnDataLoss``, and
-        `KafkaError` if the cluster does not answer.
+        Spark before 4.2 passes no ``start``: then it is the end of this run's last batch, and the first
+        batch, requested before `initial`, has no limits. Raises `OffsetsLost` with ``failOnDataLoss``, and
+        `KafkaError`.
         """
         begin = self._position if start is None else start
         if begin is not None:

@@ -4,10 +4,9 @@ Version 1 is ``{"version": 1, "offsets": {"topic": {"0": 23}}}``, the next offse
 partition of 0.7 is ``<broker>-<number>``. Without a version it is version 0, ``{"topic": {"0": 23}}``, the
 form of Spark's own connector, whose checkpoints a query can continue.
 
-Spark asks a source for its start and writes down the end of the first batch, but not its start. A query that
-dies in that batch asks again; by then ``latest`` or a time means another offset, and the batch would have
-other rows. So the start is stored before it is used, and *spent* once the batch is done: a query with a new
-checkpoint starts over.
+Spark writes down the end of the first batch, but not its start. A query that dies in that batch asks again;
+by then ``latest`` or a time means another offset. So the start is stored before it is used, and *spent* once
+the batch is done: a query with a new checkpoint starts over.
 """
 
 from __future__ import annotations
@@ -97,9 +96,8 @@ class StartKeeper(Protocol):
 
 class FileStarts:
     """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
-
-    Each query with a new checkpoint has the next number; the newest counts and older ones are removed. No
-    number is used twice, so a driver that was presumed dead cannot change its successor's start.
+    Each query with a new checkpoint has the next number, and none is used twice, so a driver that was
+    presumed dead cannot change its successor's start.
     """
 
     def __init__(self, store: Store) -> None:
@@ -172,19 +170,16 @@ class FileStarts:
 
 
 class GroupStarts:
-    """*Not thread-safe.* A start among the committed offsets of a group, marked by their metadata.
-
-    The next commit of the stream's offsets, which `StreamDriver` makes anyway, spends it.
+    """*Not thread-safe.* A start among the committed offsets of a group, marked by their metadata; the next
+    commit of the stream's offsets spends it.
     """
 
     def __init__(self, cluster: Callable[[], SourceCluster], group: str) -> None:
         self._cluster, self._group = cluster, group
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        """See `StartKeeper.kept`. An incomplete start does not count.
-
-        A commit was cut short: either the one that stored the start, before any batch was planned from it, or
-        the one that spent it.
+        """An incomplete start does not count: either the commit that stored it, before any batch was planned
+        from it, or the one that spent it was cut short.
         """
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
         for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():

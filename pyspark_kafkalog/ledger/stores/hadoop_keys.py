@@ -25,9 +25,8 @@ HadoopSettings = dict[str, Any]
 
 
 def settings_of(address: StoreAddress, get: Get) -> HadoopSettings:
-    """The settings of a bucket or container from Hadoop's keys; empty if these have none.
-
-    Raises `InvalidConfig` for credentials or encryption that only Java has, and for missing parts of them.
+    """The settings of a bucket or container from Hadoop's keys; empty if these have none. Raises
+    `InvalidConfig` for credentials or encryption that only Java has, and for missing parts of them.
     """
 
     def trimmed(key: str) -> str | None:

@@ -62,9 +62,8 @@ def hdfs_place(location: str) -> HdfsPlace:
 
 
 class HdfsStore:
-    """*Thread-safe: its only state is its location.* A directory in HDFS.
-
-    A record is written under a temporary name, forced to disk, and renamed, which fails if its name is taken.
+    """*Thread-safe: its only state is its location.* A directory in HDFS. A record is written under a
+    temporary name, forced to disk, and renamed, which fails if its name is taken.
     """
 
     concurrency = 16
@@ -124,10 +123,8 @@ class HdfsStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """The lock is a file open for writing.
-
-        HDFS ends a dead client's lease after a minute; on the holder's own host its process id shows its
-        death earlier.
+        """The lock is a file open for writing. HDFS ends a dead client's lease after a minute; on the
+        holder's own host its process id shows its death earlier.
         """
         holder_name = f"{name}-holder"
         record = {"holder": holder, "host": socket.gethostname(), "pid": os.getpid()}
@@ -190,9 +187,8 @@ class HdfsStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[tuple[Any, str]]:
-        """The client, and a record's path; errors become a `LoadError` with URL and remedy.
-
-        Only a list may name the top, "".
+        """The client, and a record's path (only a list may name the top, ""); errors become a `LoadError`
+        with a remedy.
         """
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")

@@ -64,9 +64,8 @@ class Lease:
         self._renewal = threading.Thread(target=self._renew, name="kafkalog-lease", daemon=True)
 
     def take(self) -> None:
-        """Create the lock, or wait until its holder renews it or lets it expire.
-
-        Raises `LoadBusy` if it is renewed, or held in this process.
+        """Create the lock, or wait until its holder renews it, or has it already (`LoadBusy`), or lets it
+        expire.
         """
         with _holding:
             if self._mark in _held:

@@ -23,9 +23,8 @@ _FSYNCS_AT_ONCE = 8
 
 
 class LocalStore:
-    """*Thread-safe: its only state is its path.* A directory; its file system needs hard links and flock.
-
-    A record is written under a temporary name and then linked to its own, which fails if that is taken, on
+    """*Thread-safe: its only state is its path.* A directory; its file system needs hard links and flock. A
+    record is written under a temporary name and then linked to its own, which fails if that is taken, on
     every POSIX file system and NFS. A crash leaves at most a file ``.tmp-...``, which `names` omits.
     """
 

@@ -1,7 +1,5 @@
-"""This process's object-store clients, and their settings.
-
-obstore runs its own threads and hangs in a process that was forked after its first use, so each process opens
-its clients when it needs them, and none is pickled.
+"""This process's object-store clients, and their settings. obstore runs its own threads and hangs in a
+process that was forked after its first use, so each process opens its own, and none is pickled.
 """
 
 from __future__ import annotations
@@ -86,10 +84,8 @@ _opening = threading.Lock()
 
 
 def client(address: StoreAddress, location: str) -> Any:
-    """This process's client of a bucket.
-
-    Raises `UnsafeStore` without obstore, and `LoadError` for bad settings, or in a process forked after its
-    first use.
+    """This process's client of a bucket. Raises `UnsafeStore` without obstore, and `LoadError` for bad
+    settings, or in a process forked after its first use.
     """
     global _opened_in
     address = address._replace(prefix="")
@@ -113,9 +109,8 @@ _given: dict[str, dict[str, Any]] = {}
 
 
 def give_settings(address: StoreAddress, settings: dict[str, Any]) -> str:
-    """Use these obstore settings for a bucket in this process; if empty, forget the earlier ones.
-
-    Returns all settings given so far, for `SETTINGS_VARIABLE` of other processes; they hold secrets.
+    """Use these obstore settings for a bucket in this process; if empty, forget the earlier ones. Returns all
+    settings given so far, for `SETTINGS_VARIABLE` of other processes; they hold secrets.
     """
     with _opening:
         _given[f"{address.cloud}:{address.root}"] = settings

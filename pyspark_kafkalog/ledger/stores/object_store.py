@@ -24,10 +24,8 @@ _WAITS_S = (0.1, 0.3, 1.0, 3.0)
 
 
 class ObjectStore:
-    """*Thread-safe: its only state is its location.* Objects below a prefix.
-
-    The store needs conditional writes: `create` uses "if there is none", `hold` also "if it is still this
-    version".
+    """*Thread-safe: its only state is its location.* Objects below a prefix. The store needs conditional
+    writes: `create` uses "if there is none", `hold` also "if it is still this version".
     """
 
     concurrency = 16
@@ -37,10 +35,8 @@ class ObjectStore:
         self.location = self.url = location.rstrip("/")
 
     def create(self, name: str, data: bytes) -> bool:
-        """See `Store.create`. Does not trust "taken", but reads the object that is there.
-
-        A repeated request whose answer was lost meets its own record, and S3 answers 409 where two creates
-        met and perhaps neither wrote.
+        """Does not trust "taken", but reads the object that is there: a repeated request whose answer was
+        lost meets its own record, and S3 answers 409 where two creates met and perhaps neither wrote.
         """
         write = uuid.uuid4().hex
         for wait_s in (*_WAITS_S, None):
@@ -93,10 +89,8 @@ class ObjectStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """A lease that ends `_LEASE_S` after its holder died.
-
-        It only spares a second driver its work: a driver that loses it during a pause cannot create its
-        commit.
+        """A lease that ends `_LEASE_S` after its holder died. It only spares a second driver its work: a
+        driver that loses it during a pause cannot create its commit.
         """
         lease = Lease(self, self._address, name, holder)
         lease.take()
@@ -182,9 +176,8 @@ class ObjectStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[tuple[Any, Any, str]]:
-        """obstore, its client, and a record's key; errors become a `LoadError` with URL and remedy.
-
-        Only a list may name the top, "".
+        """obstore, its client, and a record's key (only a list may name the top, ""); errors become a
+        `LoadError`.
         """
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")

@@ -1,6 +1,5 @@
-"""The interface of stores for ledgers and tables of loads, and the store at a path or URL.
-
-A ledger relies on `Store.create` being whole, durable and exclusive; `store_check` tests that.
+"""The interface of stores for ledgers and tables of loads, and the store at a path or URL. A ledger relies on
+`Store.create` being whole, durable and exclusive; `store_check` tests that.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class StoredFile(NamedTuple):
 
 class Store(Protocol):
     """A place for a ledger. Names are relative, with '/' between parts; directories are created as needed.
-
     Each method raises `LoadError`, with path and reason, if the store fails.
     """
 
@@ -74,9 +72,8 @@ class Store(Protocol):
         ...
 
     def hold(self, name: str, holder: str) -> AbstractContextManager[None]:
-        """Lock this name until the context or this process ends.
-
-        Raises `LoadBusy` if it is locked, even by this process, with the ``holder`` text of its lock.
+        """Lock this name until the context or this process ends. Raises `LoadBusy` if it is locked, even by
+        this process, with the ``holder`` text of its lock.
         """
         ...
 
@@ -157,9 +154,8 @@ Plans are read each time: a commit needs its plan unchanged.
 
 
 class CachingStore:
-    """*Thread-safe: a dictionary.* Reads each existing commit, receipt, ``load.json`` and hint once.
-
-    It asks again for missing ones, which another driver may create.
+    """*Thread-safe: a dictionary.* Reads each existing commit, receipt, ``load.json`` and hint once; asks
+    again for missing ones, which another driver may create.
     """
 
     def __init__(self, store: Store) -> None:
@@ -234,7 +230,6 @@ _DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 
 def open_store(location: str | os.PathLike[str]) -> FileStore:
     """The store at a path (relative to the current directory), a ``file:`` URL or one of `REMOTE_SCHEMES`.
-
     Reads nothing yet. Raises `UnsafeStore` for other URLs, and where no file can be created exclusively.
     """
     text = os.fspath(location)
@@ -293,10 +288,7 @@ def _databricks(text: str) -> UnsafeStore:
 
 
 def is_same_store(one: Store, other: Store) -> bool:
-    """Whether two stores are one place, perhaps under two names (a link, two spellings of a bucket or host).
-
-    Writes a file in one and looks for it in the other.
-    """
+    """Whether a file written in one store is in the other: perhaps one place under two names."""
     if one.location == other.location:
         return True
     name = f"proof-{uuid.uuid4().hex}"

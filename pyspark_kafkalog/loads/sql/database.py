@@ -251,9 +251,8 @@ class Database:
 
 class DatabaseSession:
     """One connection, in a transaction from one `commit` or `rollback` to the next. *Not thread-safe.*
-
     Statements use ``?`` for values, whatever the driver's style. Every method raises `DatabaseFailed` if the
-    database reports an error.
+    database does.
     """
 
     def __init__(self, database: Database, connection: Any) -> None:
@@ -335,9 +334,8 @@ def placeholders(count: int) -> str:
 
 def database_of(url: str, connect: Connect | None = None) -> Database:
     """The database at a URL: ``sqlite:///`` and a path, or ``postgresql://...``; also ``sqlite+adbc:`` etc.
-
-    With ``connect``, that opens it; the URL only names it, and its scheme determines the dialect. Raises
-    `InvalidConfig` for other or incomplete URLs.
+    With ``connect``, that opens it; the URL then only names it and determines the dialect. Raises
+    `InvalidConfig`.
     """
     found = _SCHEME.match(url)
     if found is None:
@@ -458,10 +456,8 @@ def _secrets(url: str) -> tuple[str, ...]:
 
 
 def _user_and_place(url: str) -> tuple[str, str]:
-    """The parts before and after the last ``@`` that can end a password.
-
-    libpq allows ``?`` and ``#`` in a password, which `urlsplit` takes for the end of the host. A ``/`` in one
-    is a mistake, and still must not be shown.
+    """The parts before and after the last ``@`` that can end a password. libpq allows ``?`` and ``#`` in one,
+    which `urlsplit` takes for the end of the host; a ``/`` is a mistake, and still must not be shown.
     """
     rest = url.partition(":")[2].removeprefix("//")
     user, _, place = rest.partition("/")[0].rpartition("@")

@@ -35,10 +35,9 @@ def _of(sql_type: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """A row of ``_kafkalog_offsets``, its fields in the order of the columns.
-
-    Fields of the receipt are None without one, and in a superseded range. ``row_count`` counts the rows
-    written from the range; if one transaction wrote the load, the first range counts them all.
+    """A row of ``_kafkalog_offsets``, its fields in the order of the columns. Fields of the receipt are None
+    without one, and in a superseded range. If one transaction wrote the load, ``row_count`` of the first
+    range counts all rows.
     """
 
     table_name: str = field(metadata=_of("VARCHAR(200)"))
@@ -72,9 +71,8 @@ class RangeRow:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of ``_kafkalog_tables``, its fields in the order of the columns.
-
-    ``ledger`` is the seal of its ``load.json``; rows not in effect are removed up to commit ``checked_to``.
+    """A row of ``_kafkalog_tables``, its fields in the order of the columns. ``ledger`` is the seal of its
+    ``load.json``; rows not in effect are removed up to commit ``checked_to``.
     """
 
     table_name: str = field(metadata=_of("VARCHAR(200)"))
@@ -162,9 +160,8 @@ class OffsetTables:
         return None not in (self.session.columns(self._offsets), self.session.columns(self._tables))
 
     def claim(self, ours: TableRow) -> TableRow:
-        """Make this load the owner of the table, or check that it is; commits.
-
-        Raises `LoadError` if it belongs to another load or ledger, or has another name or ``load_column``.
+        """Make this load the owner of the table, or check that it is; commits. Raises `LoadError` if it
+        belongs to another load or ledger, or has another name or ``load_column``.
         """
         found = self.claimed()
         if found is None:

@@ -128,10 +128,8 @@ _ATTEMPTS = 5
 
 
 def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
-    """Remove the rows of loads up to commit ``head`` that are not in effect; returns the loads.
-
-    Raises `LoadError` if such rows cannot be told from others, or a load is in effect again whose rows were
-    removed; `DatabaseFailed` if the database reports an error.
+    """Remove the rows of loads up to commit ``head`` that are not in effect; returns the loads. Raises
+    `LoadError` if such rows cannot be told from others, or a load is in effect again whose rows were removed.
     """
     in_effect, floor = _in_effect(archive, head, claim.checked_to)
     states = tables.states(after=floor)
@@ -165,9 +163,8 @@ def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: i
 
 
 def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], int]:
-    """The loads in effect above a floor, and that floor, below which nothing changed since the last check.
-
-    It is ``checked_to`` while that is an ancestor of the newest commit, and 0 after a rewind to before it.
+    """The loads in effect above a floor, and that floor, below which nothing changed since the last check:
+    ``checked_to`` while that is an ancestor of the newest commit, and 0 after a rewind to before it.
     """
     found, at, floor = set(), head, checked_to
     while at != floor:

@@ -1,7 +1,5 @@
-"""A database table as the target of a load (mode ``sql``): rows and offsets in one transaction.
-
-The driver's part: it creates and claims the table, starts the tasks of ``sql_task``, and checks that every
-range of the plan is in the database. docs/loads.md has the guarantee, and what happens after each crash.
+"""A database table as the target of a load (mode ``sql``): rows and offsets in one transaction. The driver's
+part: it claims the table, starts the tasks of `sql_task`, and checks that every range is in the database.
 """
 
 from __future__ import annotations
@@ -46,10 +44,9 @@ _NAMED_COUNT = 3
 
 
 class SqlTable:
-    """Table ``table`` of the database at ``url``. *Not thread-safe.*
-
-    Tasks write the load's own rows, unchanged or through ``transform``, each its range in one transaction.
-    The driver writes a DataFrame (``df=``) in one transaction, since its Spark tasks do not match the ranges.
+    """Table ``table`` of the database at ``url``. *Not thread-safe.* Tasks write the load's own rows,
+    unchanged or through ``transform``, each its range in one transaction. The driver writes a DataFrame
+    (``df=``) in one transaction, since its Spark tasks do not match the ranges.
     """
 
     mode = "sql"
@@ -63,10 +60,8 @@ class SqlTable:
         connect: Connect | None = None,
         load_column: str | None = LOAD_COLUMN,
     ) -> None:
-        """``load_column`` holds the load's number in each row; None for a table without one.
-
-        ``connect`` opens a connection of any DB-API driver, in driver and tasks; ``url`` then only names the
-        database. Raises `InvalidConfig`.
+        """``load_column`` holds the load's number in each row, if not None. ``connect`` opens a connection of
+        any DB-API driver, in driver and tasks; ``url`` then only names the database. Raises `InvalidConfig`.
         """
         self.database = database_of(url, connect)
         self.table = TableName.of(table)

@@ -1,7 +1,6 @@
-"""A task of mode ``sql``: it reads one range, and writes its rows and its offset row in one transaction.
-
-The task reads the range itself, so that it writes exactly that range, however Spark runs tasks. If another
-attempt wrote the range first, the unique key of its offset row exists already.
+"""A task of mode ``sql``: it reads one range, and writes its rows and its offset row in one transaction,
+however Spark runs tasks. If another attempt wrote the range first, the unique key of its offset row exists
+already.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
 @dataclass(frozen=True)
 class SqlTasks:
     """The tasks of a load, pickled into each of them: to keep that small, ``plan`` has no partitions.
-
     ``ledger_at`` is None if executors cannot reach the ledger.
     """
 
@@ -46,11 +44,9 @@ class SqlTasks:
     run: str
 
     def write(self, index: int) -> bool:
-        """Write range number ``index``; False if another attempt had written it.
-
-        Raises `ReceiptMismatch` if that attempt read other records, `LostRace` if the load was abandoned or
-        rewound, `DatabaseFailed`, `UnstorableValue` with column and offsets, and `KafkaError` if the range
-        could not be read.
+        """Write range number ``index``; False if another attempt had written it. Raises `ReceiptMismatch` if
+        that attempt read other records, `LostRace` if the load was abandoned or rewound, `DatabaseFailed`,
+        `UnstorableValue` with column and offsets, and `KafkaError` if the range could not be read.
         """
         part = self.parts[index]
         found = self._find(part.planned)
@@ -125,9 +121,8 @@ class SqlTasks:
 def check_same_range(
     database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
 ) -> None:
-    """Check that the database's row is for this range, with the records that ``receipt`` counts.
-
-    Raises `LostRace` if the load was abandoned or rewound, `ReceiptMismatch` if plan or records differ.
+    """Check that the database's row is for this range, with the records that ``receipt`` counts. Raises
+    `LostRace` if the load was abandoned or rewound, `ReceiptMismatch` if plan or records differ.
     """
     at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
     if found.state != WRITTEN:
