@@ -379,10 +379,7 @@ class Load:
             asked = self._options
             headers, node = asked.include_headers, asked.include_broker
             names = column_names(
-                asked.columns,
-                include_headers=headers,
-                include_broker=node,
-                per_broker=asked.per_broker,
+                asked.columns, include_headers=headers, include_broker=node, per_broker=asked.per_broker
             )
             return self._spark.createDataFrame([], spark_schema(names))
         options = {

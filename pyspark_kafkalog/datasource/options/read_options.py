@@ -11,11 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.config.definition import describe
-from pyspark_kafkalog.datasource.options.client_options import (
-    check_partition_names,
-    group_store,
-    wire_config,
-)
+from pyspark_kafkalog.datasource.options.client_options import check_partition_names, group_store, wire_config
 from pyspark_kafkalog.datasource.options.option_definitions import (
     BATCH,
     LOAD,
