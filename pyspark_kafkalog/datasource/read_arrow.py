@@ -20,7 +20,6 @@ from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07, arrow_s
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.options.row_schema import column_names
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, open_cluster
 from pyspark_kafkalog.datasource.reading.start_positions import asked_ranges, bounds_now
 from pyspark_kafkalog.errors import InvalidConfig, briefly
@@ -71,14 +70,8 @@ def read_arrow(
     given += [(f"options[{name!r}]", name, value) for name, value in (options or {}).items()]
     given += [(f"the keyword {name}", name, value) for name, value in more_options.items()]
     parsed = _parsed(_texts(given))
-    columns = column_names(
-        parsed.columns,
-        include_headers=parsed.include_headers,
-        include_broker=parsed.include_broker,
-        per_broker=parsed.per_broker,
-    )
-    schema = arrow_schema(columns, COLUMNS_07 if parsed.per_broker else COLUMNS)
-    return ArrowReader(schema, _Batches(_rows(parsed, _planned(parsed), columns)))
+    schema = arrow_schema(parsed.row_columns, COLUMNS_07 if parsed.per_broker else COLUMNS)
+    return ArrowReader(schema, _Batches(_rows(parsed, _planned(parsed))))
 
 
 def _texts(given: Iterable[tuple[str, str, object]]) -> dict[str, str]:
@@ -142,12 +135,10 @@ def _planned(options: BatchOptions) -> list[OffsetRange]:
     return [OffsetRange(r.topic_partition, r.start, end) for r, start, end in ranges if start < end]
 
 
-def _rows(
-    options: BatchOptions, ranges: Sequence[OffsetRange], columns: Sequence[str]
-) -> Generator[pa.RecordBatch, None, None]:
+def _rows(options: BatchOptions, ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
     with closing(open_cluster(options, is_task=True)) as cluster:
         for wanted in ranges:
-            yield from cluster.rows(wanted, columns)
+            yield from cluster.rows(wanted, options.row_columns)
 
 
 class _Batches(Iterator[pa.RecordBatch]):

@@ -14,7 +14,7 @@ from pyspark_kafkalog.datasource.options.read_options import (
     parse_either_options,
     parse_stream_options,
 )
-from pyspark_kafkalog.datasource.options.row_schema import column_names, columns_of, spark_schema
+from pyspark_kafkalog.datasource.options.row_schema import columns_of, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 if TYPE_CHECKING:
@@ -46,14 +46,7 @@ class DefaultSource(DataSource):
         """
         of_table = table_options(self.options)
         options = parse_either_options(self.options if of_table is None else of_table)
-        schema = spark_schema(
-            column_names(
-                options.columns,
-                include_headers=options.include_headers,
-                include_broker=options.include_broker,
-                per_broker=options.per_broker,
-            )
-        )
+        schema = spark_schema(options.row_columns)
         return schema if of_table is None else with_options(schema, of_table)
 
     @briefly

@@ -8,20 +8,19 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.archive import Live, live_outputs
-from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
+from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.receipts import join_ranges
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.reading import option_texts, table_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,11 @@ def compact(
         # As strings: 007 as a number would be written as 7.
         frame = table_of(spark, store.url, owner.format, files, {"mergeSchema": "true"}, guess=False)
         columns = output_files.partition_columns(chosen[0][1]) or ()
-        writer = _arranged(frame, columns, -(-size // target_bytes)).write.mode("overwrite")
+        if columns:
+            frame = frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in columns))
+        else:
+            frame = frame.coalesce(-(-size // target_bytes))
+        writer = frame.write.mode("overwrite")
         ours = {
             "partitionOverwriteMode": "static",
             "maxRecordsPerFile": str(max(1, rows * target_bytes // size)),
@@ -96,7 +99,7 @@ def small_outputs(live: Live, target_bytes: int) -> Live:
         for commit, out in live
         if out.files and sum(file.bytes for file in out.files) * 2 < target_bytes * len(out.files)
     ]
-    crowded = _directories(out for _, out in small)
+    crowded = Counter(_directory(file.name) for _, out in small for file in out.files)
     chosen = [
         (commit, out)
         for commit, out in small
@@ -111,15 +114,5 @@ def small_outputs(live: Live, target_bytes: int) -> Live:
     return chosen if before > after else []
 
 
-def _directories(outputs: Iterable[LoadOutput]) -> Counter[str]:
-    return Counter(_directory(file.name) for out in outputs for file in out.files)
-
-
 def _directory(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-def _arranged(frame: DataFrame, columns: Sequence[str], count: int) -> DataFrame:
-    if columns:
-        return frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in columns))
-    return frame.coalesce(count)

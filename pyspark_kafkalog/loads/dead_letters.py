@@ -66,19 +66,9 @@ class DeadLetters:
 
     def write(self, work: Work) -> LoadOutput:
         written = self._files.write(self._dead(work))
-        self._check_limit(work, written)
-        return written
-
-    def _dead(self, work: Work) -> Work:
-        there = [name for name in _WHERE_THERE if name in work.frame.columns]
-        dead = work.frame.where(f"`{self._reason}` IS NOT NULL")
-        columns = [*_ORIGINAL, *there]
-        return replace(work, frame=dead.selectExpr(*columns, f"`{self._reason}` AS reason"), is_whole=False)
-
-    def _check_limit(self, work: Work, written: LoadOutput) -> None:
         dead, limit = written.rows or 0, self._max
         if limit is None or dead == 0:
-            return
+            return written
         allowed, said = limit, f"max_dead={limit}"
         if isinstance(limit, float):
             read = sum(r.records for r in work.ledger.receipts(work.plan))
@@ -90,6 +80,12 @@ class DeadLetters:
                 f"{'; '.join(_reasons(written))}. They are in {where}; the plan stays: correct the query, or "
                 "raise max_dead, and load again"
             )
+        return written
+
+    def _dead(self, work: Work) -> Work:
+        columns = [*_ORIGINAL, *(name for name in _WHERE_THERE if name in work.frame.columns)]
+        dead = work.frame.where(f"`{self._reason}` IS NOT NULL")
+        return replace(work, frame=dead.selectExpr(*columns, f"`{self._reason}` AS reason"), is_whole=False)
 
 
 def path_of(ledger: Ledger) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,7 +23,6 @@ from pyspark_kafkalog.loads.output_files import give_spark_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,13 @@ class FileTable:
         writer.format(self.format).save(f"{self._store.url}/{inside}")
         written = output_files.written_files(self._store.location, inside)
         if work.is_whole and work.has_receipts:
-            _check_rows(work, written, f"{self._store.location}/{inside}")
+            rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
+            if rows != read:
+                raise ReceiptMismatch(
+                    f"load {work.plan.number}: the tasks read {read} records and "
+                    f"{self._store.location}/{inside} holds {rows} rows. Do all executors write to this "
+                    "machine's file system? The plan stays: the next load replays it"
+                )
         return written
 
     def _frame(self, work: Work) -> DataFrame:
@@ -164,35 +170,18 @@ def _last_output(work: Work, path: str) -> tuple[int, LoadOutput | None]:
     return 0, None
 
 
-def _check_rows(work: Work, written: LoadOutput, directory: str) -> None:
-    rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
-    if rows != read:
-        raise ReceiptMismatch(
-            f"load {work.plan.number}: the tasks read {read} records and {directory} holds {rows} rows. Do "
-            "all executors write to this machine's file system? The plan stays: the next load replays it"
-        )
-
-
 def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
-    from pyspark.sql.types import StructType
-
-    if before.format == ORC:
-        return {field.name: field.dataType.simpleString() for field in _orc_schema(spark, before).fields}
-    noted = output_files.spark_schema(before)
-    fields = StructType.fromJson(json.loads(noted)).fields if noted else []
-    return {field.name: field.dataType.simpleString() for field in fields}
-
-
-def _orc_schema(spark: SparkSession, before: LoadOutput) -> StructType:
-    """The schema as Spark reads it: ORC's types do not determine Spark's."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    try:
+    schema = StructType()
+    if before.format == ORC:  # Spark must read it: ORC's types do not determine Spark's
         file = f"{before.directory}/{before.files[0].name}"
-        return spark.read.orc(f"{open_store(before.path).url}/{file}").schema
-    except PySparkException:
-        return StructType()  # moved or damaged: `kafkalog verify` reports it
+        with suppress(PySparkException):  # moved or damaged: `kafkalog verify` reports it
+            schema = spark.read.orc(f"{open_store(before.path).url}/{file}").schema
+    elif noted := output_files.spark_schema(before):
+        schema = StructType.fromJson(json.loads(noted))
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:

@@ -58,15 +58,8 @@ def decode_table_commit(version: int, text: str | None, rows: int | None) -> Tab
     """The record in a table's commit; None if it has none of ours."""
     try:
         found = json.loads(text or "")[_KIND]
-        return TableCommit(
-            version,
-            str(found["load"]),
-            str(found["ledger"]),
-            int(found["number"]),
-            str(found["plan_sha256"]),
-            str(found["run"]),
-            rows,
-        )
+        load, ledger, sha256, run = (str(found[name]) for name in ("load", "ledger", "plan_sha256", "run"))
+        return TableCommit(version, load, ledger, int(found["number"]), sha256, run, rows)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
@@ -115,7 +108,10 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
     commit = ledger.commit_of(newest.number) if newest.number < plan.number else None
     why = ""
     if commit is not None and commit.plan_sha256 == newest.plan_sha256 and commit.is_load:
-        if _is_in_effect(ledger, newest.number, plan.parent):
+        at = plan.parent
+        while at > newest.number:
+            at = ledger.commit_at(at).parent
+        if at == newest.number:
             return
         why = "the ledger was rewound to before it"
     elif commit is not None and commit.mode in _ABANDONED:
@@ -131,13 +127,6 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
         f"{ledger.location} does not: it is an old copy. Restore the newer one; to continue without it, "
         "begin a load of another name at the positions in the table's commit"
     )
-
-
-def _is_in_effect(ledger: Ledger, number: int, newest: int) -> bool:
-    at = newest
-    while at > number:
-        at = ledger.commit_at(at).parent
-    return at == number
 
 
 _APP_ID_CHARACTERS = 12
@@ -177,26 +166,23 @@ class LakeTable(ABC):
             )
 
     def find(self, work: Work) -> LoadOutput | None:
-        commits = self._commits(work.spark)
-        found = commit_of_plan(self.table, commits, work.ledger, work.plan)
-        return None if found is None else self._output(found)
-
-    def write(self, work: Work) -> LoadOutput:
-        self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
-        commits = self._commits(work.spark)
-        found = commit_of_plan(self.table, commits, work.ledger, work.plan)
+        found = commit_of_plan(self.table, self._commits(work.spark), work.ledger, work.plan)
         if found is None:
-            raise LoadError(
-                f"{self.table} has no commit of load {work.plan.number} after writing it: the plan "
-                "stays. Does another writer of the same name, or a trigger, change its history?"
-            )
-        return self._output(found)
-
-    def _output(self, found: TableCommit) -> LoadOutput:
+            return None
         evidence: dict[str, str | int] = {"version": found.version, "run": found.run}
         if found.rows is not None:
             evidence["rows"] = found.rows
         return LoadOutput(self.table, format=self.format, evidence=evidence)
+
+    def write(self, work: Work) -> LoadOutput:
+        self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
+        output = self.find(work)
+        if output is None:
+            raise LoadError(
+                f"{self.table} has no commit of load {work.plan.number} after writing it: the plan "
+                "stays. Does another writer of the same name, or a trigger, change its history?"
+            )
+        return output
 
     @abstractmethod
     def _commits(self, spark: SparkSession) -> list[TableCommit]:

@@ -14,13 +14,13 @@ import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
+from pyspark_kafkalog.datasource.options.row_schema import spark_schema
 from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
@@ -125,8 +125,8 @@ class Load:
         self._outputs: list[LoadOutput] = []
         self._modes: list[str] = []
         self._found_count = 0  # outputs that an earlier attempt had written
-        self._keeps_plan = self._done = False
-        self._state = "not entered"
+        self._phase: Literal["not entered", "entered", "left"] = "not entered"
+        self._ending: Literal["as written", "done", "kept"] = "as written"
         self._lock = ExitStack()
 
     @property
@@ -150,21 +150,22 @@ class Load:
             LoadError: the ledger is damaged or of another cluster, or the next offsets were deleted.
             KafkaError: the cluster did not answer.
         """
-        if self._state != "not entered":
+        if self._phase != "not entered":
             raise LoadError(
-                f"load {self.ledger.name!r} was {self._state}: call load() again for the next one"
+                f"load {self.ledger.name!r} was {self._phase}: call load() again for the next one"
             )
         with ExitStack() as lock:
             lock.enter_context(self.ledger.hold())
-            cluster = open_cluster(self._options)
-            try:
-                self.plan = begin(self._options, cluster, self.ledger, run=self._run)
-                write_manifests(self.ledger, self._commit_before())
-            finally:
-                cluster.close()
+            with closing(open_cluster(self._options)) as cluster:
+                self.plan = plan = begin(self._options, cluster, self.ledger, run=self._run)
+            if plan is None:
+                before = self.ledger.head()
+            else:
+                before = self.ledger.commit_at(plan.parent) if plan.parent else None
+            write_manifests(self.ledger, before)
             self.df = self._frame()
             self._lock = lock.pop_all()
-        self._state = "entered"
+        self._phase = "entered"
         return self
 
     def __exit__(
@@ -177,19 +178,22 @@ class Load:
             IncompleteLoad: parts of the plan were not read to their end; the plan stays.
             LostRace: the plan was committed or rewound meanwhile; this run's output is not in effect.
         """
-        self._state = "left"
+        self._phase = "left"
         with self._lock:
             if self.plan is None:
                 return
-            if kind is not None or self._keeps_plan:
-                log.warning(
-                    "load %d of %s was not committed: the next one reads the same ranges again",
-                    self.plan.number,
-                    self.ledger.name,
-                )
+            number, name = self.plan.number, self.ledger.name
+            if kind is not None or self._ending == "kept":
+                text = "load %d of %s was not committed: the next one reads the same ranges again"
+                log.warning(text, number, name)
                 return
-            if not self._modes and not self._done:
-                raise LoadError(self._not_written(self.plan))
+            if not self._modes and self._ending != "done":
+                written = "only dead letters" if self._outputs else "nothing"
+                raise LoadError(
+                    f"load {number} of {name} was not committed: its block wrote {written} with "
+                    "load.write_*(). If you wrote load.df yourself, call load.done() after that write; to "
+                    "commit nothing, call load.keep(). The plan stays: the next load has the same ranges"
+                )
             self.commit = self._committed(self.plan)
             write_manifests(self.ledger, self.commit)
             commit_to_group(self._options, self.commit)
@@ -201,13 +205,14 @@ class Load:
         block checks that every planned range was read to its end. It cannot check where the rows went:
         ``count()`` reads everything too. Raises `LoadError` outside the block.
         """
-        if self._state != "entered":
+        if self._phase != "entered":
             raise LoadError("call done() inside the with block of its load, after your write")
-        self._done = True
+        if self._ending != "kept":
+            self._ending = "done"
 
     def keep(self) -> None:
         """End the block without a commit, whatever was written; the next load replays this plan."""
-        self._keeps_plan = True
+        self._ending = "kept"
 
     def write(self, target: Target, df: DataFrame | None = None) -> None:
         """Write the planned rows, or ``df`` made from them, to ``target``, for the block's commit.
@@ -215,7 +220,7 @@ class Load:
         Writes nothing if nothing is new, or if an earlier attempt at this plan wrote it completely and
         durably. Raises `InvalidConfig` and `LoadError` as the target does.
         """
-        if self._state != "entered":
+        if self._phase != "entered":
             raise LoadError(f"write {type(target).__name__} inside the with block of its load")
         if self.plan is None:
             log.info("load %s: nothing new, nothing written", self.ledger.name)
@@ -342,13 +347,9 @@ class Load:
         target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
         self.write(target, df)
 
-    def _commit_before(self) -> Commit | None:
-        if self.plan is None:
-            return self.ledger.head()
-        return self.ledger.commit_at(self.plan.parent) if self.plan.parent else None
-
     def _committed(self, plan: Plan) -> Commit:
         all_found = bool(self._outputs) and self._found_count == len(self._outputs)
+        is_done = self._ending == "done"
         try:
             return self.ledger.commit(
                 plan,
@@ -356,39 +357,23 @@ class Load:
                 run=self._run,
                 outputs=tuple(self._outputs),
                 receipts=self._receipts,
-                read_by_run=self._receipts and (self._done or not all_found),
+                read_by_run=self._receipts and (is_done or not all_found),
             )
         except IncompleteLoad as e:
-            if not (all_found and self._done):
+            if not (all_found and is_done):
                 raise
             raise IncompleteLoad(
                 f"{e}. An earlier attempt had written everything, so load.write_*() did not read load.df: "
                 "call load.done() only if you also write load.df yourself"
             ) from e
 
-    def _not_written(self, plan: Plan) -> str:
-        written = "only dead letters" if self._outputs else "nothing"
-        return (
-            f"load {plan.number} of {self.ledger.name} was not committed: its block wrote {written} with "
-            "load.write_*(). If you wrote load.df yourself, call load.done() after that write; to commit "
-            "nothing, call load.keep(). The plan stays: the next load has the same ranges"
-        )
-
     def _frame(self) -> DataFrame:
         if self.plan is None:
-            asked = self._options
-            headers, node = asked.include_headers, asked.include_broker
-            names = column_names(
-                asked.columns, include_headers=headers, include_broker=node, per_broker=asked.per_broker
-            )
-            return self._spark.createDataFrame([], spark_schema(names))
-        options = {
-            **self._given,
-            **self._own_options,
-            "loadPlan": str(self.plan.number),
-            "loadRun": self._run,
-        }
-        if not self._receipts:
+            return self._spark.createDataFrame([], spark_schema(self._options.row_columns))
+        if self._receipts:
+            ours = {"loadPlan": str(self.plan.number), "loadRun": self._run}
+            options = {**self._given, **self._own_options, **ours}
+        else:
             options = _by_offsets(self._given, self.plan)
         return load_frame(self._spark.read.format("kafkalog").options(**options))
 

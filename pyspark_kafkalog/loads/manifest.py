@@ -68,7 +68,8 @@ def _write(ledger: Ledger, head: Commit, path: str) -> None:
     listed = found.listed
     if added is None:
         listed, added = b"", [out for _, out in live_outputs(ledger.lineage(head.number), path)]
-    listed += b"".join(f"{url}\n".encode() for out in added for url in _urls(store, out))
+    names = (f"{out.directory}/{file.name}" for out in added for file in out.files)
+    listed += b"".join(f"{_root(store)}/{name}\n".encode() for name in names)
     if listed != found.listed or not found.number:
         store.replace(FILES, listed)
     state = {"commit": head.number, "seal": head.sha256, "sha256": _sha256(listed)}
@@ -98,10 +99,6 @@ def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[
         at = archive.commit_at(at.parent) if at.parent and known.number else None
     is_known = at is not None and (at.number, at.sha256) == (known.number, known.seal)
     return found[::-1] if is_known else None
-
-
-def _urls(store: FileStore, output: LoadOutput) -> list[str]:
-    return [f"{_root(store)}/{output.directory}/{file.name}" for file in output.files]
 
 
 def _root(store: FileStore) -> str:

@@ -61,7 +61,7 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
         if refused:
             found.append(Removable(location, refused=refused))
         else:
-            found.append(_Table(store, path, commits, lineage).removable(before_ms))
+            found.append(_removable(store, path, commits, lineage, before_ms))
     return found
 
 
@@ -83,66 +83,63 @@ def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
     side_by_side(store, store.remove_directory, found.directories)
 
 
-class _Table:
-    def __init__(
-        self, store: FileStore, path: str, commits: Sequence[Commit], lineage: Sequence[Commit]
-    ) -> None:
-        """``path`` is the table's name in the commits."""
-        self._store, self._path = store, path
-        self._lineage = lineage
-        self._head = commits[-1].number if commits else 0
-        outputs = [out for commit in commits for out in commit.outputs if out.path == path]
-        self._named = {f"{out.directory}/{file.name}" for out in outputs for file in out.files}
-        self._directories = {out.directory for out in outputs}
+def _removable(
+    store: FileStore, path: str, commits: Sequence[Commit], lineage: Sequence[Commit], before_ms: int
+) -> Removable:
+    """Those of the table that the commits call ``path``."""
+    head = commits[-1].number if commits else 0
+    outputs = [out for commit in commits for out in commit.outputs if out.path == path]
+    listed = {f"{out.directory}/{file.name}" for out in outputs for file in out.files}
+    runs = {out.directory for out in outputs}
+    files = sorted(file for file in store.files("") if 0 < _load_of(file) <= head)
+    unlisted = [file for file in files if file.name not in listed and not _is_kept(file.name, runs)]
+    old = [file for file in unlisted if file.modified_ms < before_ms]
+    replaced, compactions = _replaced(lineage, path, files, utc_text(before_ms))
+    gone = {file.name for file in (*old, *replaced)}
+    left = [file for file in files if file.name not in gone]
+    return Removable(
+        store.location,
+        head,
+        unlisted=tuple(file.name for file in old),
+        replaced=tuple(file.name for file in replaced),
+        compactions=tuple(compactions),
+        directories=_without_data(gone, left, before_ms),
+        bytes=sum(file.bytes for file in (*old, *replaced)),
+        young_count=len(unlisted) - len(old),
+    )
 
-    def removable(self, before_ms: int) -> Removable:
-        there = self._files()
-        unnamed = [file for file in there if file.name not in self._named and not self._is_kept(file.name)]
-        old = [file for file in unnamed if file.modified_ms < before_ms]
-        replaced, compactions = self._replaced(there, utc_text(before_ms))
-        gone = {file.name for file in (*old, *replaced)}
-        left = [file for file in there if file.name not in gone]
-        return Removable(
-            self._store.location,
-            self._head,
-            unlisted=tuple(file.name for file in old),
-            replaced=tuple(file.name for file in replaced),
-            compactions=tuple(compactions),
-            directories=_without_data(gone, left, before_ms),
-            bytes=sum(file.bytes for file in (*old, *replaced)),
-            young_count=len(unnamed) - len(old),
-        )
 
-    def _files(self) -> list[StoredFile]:
-        found = []
-        for file in self._store.files(""):
-            top, _, inside = file.name.partition("/")
-            number = _OF_LOAD.fullmatch(top)
-            if number and 0 < int(number[1]) <= self._head and inside:
-                found.append(file)
-        return sorted(found)
+def _load_of(file: StoredFile) -> int:
+    """The number of the load or compaction in whose directory a file is; 0 for other files."""
+    top, _, inside = file.name.partition("/")
+    number = _OF_LOAD.fullmatch(top)
+    return int(number[1]) if number and inside else 0
 
-    def _is_kept(self, name: str) -> bool:
-        """Hadoop's side files of a commit, which are kept: ``_SUCCESS``, checksums."""
-        parts = name.split("/")
-        if not parts[-1].startswith((".", "_")) or _TEMPORARY in parts:
-            return False
-        return "/".join(parts[:2]) in self._directories
 
-    def _replaced(self, there: Iterable[StoredFile], before: str) -> tuple[list[StoredFile], list[int]]:
-        """Existing files replaced by compactions in effect, and those compactions."""
-        by_name = {file.name: file for file in there}
-        found: dict[str, StoredFile] = {}
-        compactions = []
-        for compaction in self._lineage:
-            if compaction.mode != COMPACT or compaction.created > before:
-                continue
-            old = [out for _, out in replaced_outputs(self._lineage, compaction) if out.path == self._path]
-            names = [f"{out.directory}/{file.name}" for out in old for file in out.files]
-            left = {name: by_name[name] for name in names if name in by_name}
-            found |= left
-            compactions += [compaction.number] if left else []
-        return list(found.values()), compactions
+def _is_kept(name: str, runs: Collection[str]) -> bool:
+    """Hadoop's side files in the directory of a committed run: ``_SUCCESS``, checksums."""
+    parts = name.split("/")
+    if not parts[-1].startswith((".", "_")) or _TEMPORARY in parts:
+        return False
+    return "/".join(parts[:2]) in runs
+
+
+def _replaced(
+    lineage: Sequence[Commit], path: str, files: Iterable[StoredFile], before: str
+) -> tuple[list[StoredFile], list[int]]:
+    """Existing files replaced by compactions in effect, and those compactions."""
+    by_name = {file.name: file for file in files}
+    replaced: dict[str, StoredFile] = {}
+    compactions = []
+    for compaction in lineage:
+        if compaction.mode != COMPACT or compaction.created > before:
+            continue
+        old = [out for _, out in replaced_outputs(lineage, compaction) if out.path == path]
+        names = [f"{out.directory}/{file.name}" for out in old for file in out.files]
+        left = {name: by_name[name] for name in names if name in by_name}
+        replaced |= left
+        compactions += [compaction.number] if left else []
+    return list(replaced.values()), compactions
 
 
 def _tables(ledger: Ledger, commits: Iterable[Commit]) -> dict[str, str]:

@@ -217,11 +217,6 @@ def read_claim(path: str | os.PathLike[str]) -> Claim | None:
     return replace(found, offsets=os.path.normpath(Path(store.location) / found.offsets))
 
 
-def format_of(path: str | os.PathLike[str]) -> str:
-    found = read_claim(path)
-    return PARQUET if found is None else found.format
-
-
 def ledger_of(
     path: str | os.PathLike[str],
     offsets: str | os.PathLike[str] | None = None,
@@ -261,7 +256,13 @@ def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
         raise LoadError(f"no load owns {where}: {CLAIM} is missing")
     there = list(store.files(inside))
     if not there and not store.exists(inside):
-        raise LoadError(_not_there(store, inside))
+        raise LoadError(
+            f"Spark wrote {store.url}/{inside}, and nothing is there: it uses another endpoint or other "
+            "credentials than this process, or it was told to leave no _SUCCESS and had no rows to write"
+            if is_remote(where)
+            else f"Spark wrote {where}/{inside}, and it is not on this machine: driver and executors must "
+            "share that file system. Or write load.df yourself, then call load.done() (mode job)"
+        )
     files = sorted(file for file in there if not is_hidden(file.name[len(inside) + 1 :]))
     _refuse_two_writes((file.name for file in files), f"{where}/{inside}")
     store.sync_files([file.name for file in files])
@@ -277,18 +278,6 @@ def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
     return LoadOutput(owner.path, inside, found, owner.format)
 
 
-def _not_there(store: FileStore, inside: str) -> str:
-    if not is_remote(store.location):
-        return (
-            f"Spark wrote {store.location}/{inside}, and it is not on this machine: driver and executors "
-            "must share that file system. Or write load.df yourself, then call load.done() (mode job)"
-        )
-    return (
-        f"Spark wrote {store.url}/{inside}, and nothing is there: it uses another endpoint or other "
-        "credentials than this process, or it was told to leave no _SUCCESS and had no rows to write"
-    )
-
-
 def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
     """The JVM may complete a write after its driver gave up; Spark puts the write's id into file names."""
     writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.rpartition("/")[2]))}
@@ -301,17 +290,10 @@ def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
 
 def partition_columns(output: LoadOutput) -> tuple[str, ...] | None:
     """The ``partition_by`` columns, from directory names; None without a file."""
-    for file in output.files:
-        # Spark escapes characters in directory names as %XX.
-        return tuple(unquote(part.partition("=")[0]) for part in file.name.split("/")[:-1])
-    return None
-
-
-def spark_schema(output: LoadOutput) -> str | None:
-    """The schema that Spark stored in the first file, as JSON; None if there is none."""
-    for file in output.files:
-        return _noted_schema(output, file)
-    return None
+    if not output.files:
+        return None
+    # Spark escapes characters in directory names as %XX.
+    return tuple(unquote(part.partition("=")[0]) for part in output.files[0].name.split("/")[:-1])
 
 
 def files_in_effect(
@@ -411,11 +393,14 @@ def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
         raise LoadError(f"{store.location}/{file.name} is not a complete {_NAMES[format]} file: {e}") from e
 
 
-def _noted_schema(output: LoadOutput, noted: OutputFile) -> str | None:
+def spark_schema(output: LoadOutput) -> str | None:
+    """The schema that Spark stored in the first file, as JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    store = open_store(output.path)
+    if not output.files:
+        return None
+    store, noted = open_store(output.path), output.files[0]
     try:
         with store.open_file(StoredFile(f"{output.directory}/{noted.name}", noted.bytes, 0)) as opened:
             found = pq.read_metadata(opened).metadata or {}

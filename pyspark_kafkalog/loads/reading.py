@@ -56,7 +56,9 @@ def read_load(
     if not files:
         raise LoadError(f"{where}: no load has written a file yet, so the columns are unknown")
     output_files.check_one_partitioning(where, files)
-    frame = table_of(spark, store.url, output_files.format_of(where), files, option_texts(options))
+    claim = output_files.read_claim(where)
+    assert claim is not None  # ledger_of found it
+    frame = table_of(spark, store.url, claim.format, files, option_texts(options))
     if after and any(file.startswith(f"{output_files.COMPACTION_COLUMN}=") for file in files):
         frame = frame.where(f"load > {after}")
     return frame
@@ -80,14 +82,14 @@ def table_of(
     merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{format}.mergeSchema", "false")) == "true"
     kinds = output_files.by_directories(files)
     urls = [[f"{url}/{file}" for file in some] for some in kinds]
-    frames = [_without_ours(reader.load(some)) for some in urls]
+    frames = [reader.load(some).drop(*_OURS) for some in urls]
     if len(frames) == 1 and guess:
         return frames[0]
     values = [_directory_values(some) for some in kinds]
     to = common_types([frame.schema for frame in frames], values, guess=guess)
     if to:
         frames = [
-            _without_ours(reader.schema(_with_types(frame.schema, to)).load(some))
+            reader.schema(_with_types(frame.schema, to)).load(some).drop(*_OURS)
             for frame, some in zip(frames, urls, strict=True)
         ]
     # ``load`` is a string if Spark does not guess types, and a number in compacted files.
@@ -99,24 +101,17 @@ def table_of(
 
 
 _OURS = (output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
-
-
-def _without_ours(frame: DataFrame) -> DataFrame:
-    return frame.drop(*_OURS)
-
-
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 """Spark's directory name for null."""
 
 
 def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for file in files:
-        for part in file.split("/")[:-1]:
-            name, is_column, value = part.partition("=")
-            if is_column and name != "load":
-                found.setdefault(unquote(name), set()).update({value} - {_NULL})
-    return found
+    values: dict[str, set[str]] = {}
+    for part in (part for file in files for part in file.split("/")[:-1]):
+        name, is_column, value = part.partition("=")
+        if is_column and name != "load":
+            values.setdefault(unquote(name), set()).update({value} - {_NULL})
+    return values
 
 
 def common_types(
@@ -173,7 +168,9 @@ def audit(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) ->
     give_spark_keys(spark, ledger.offsets_path)
     if not ledger.known():
         raise LoadError(f"there is no load {name!r} at {offsets}: {ledger.location} does not exist")
-    return spark.createDataFrame([_values(row) for row in audit_rows(ledger)], _schema())
+    names = [field.name for field in fields(AuditRow)]
+    rows = [tuple(_value(name, getattr(row, name)) for name in names) for row in audit_rows(ledger)]
+    return spark.createDataFrame(rows, _schema())
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -187,18 +184,12 @@ def _schema() -> StructType:
     by_type: dict[str, t.DataType] = {
         "str": t.StringType(), "bool": t.BooleanType(), "int": t.LongType(), "int | None": t.LongType()
     }  # fmt: skip
-    found = t.StructType()
+    schema = t.StructType()
     for field in fields(AuditRow):
-        if field.name in _TIMES or field.name == "at":
-            found.add(_TIMES.get(field.name, "at"), t.TimestampType())
-        else:
-            kind = t.IntegerType() if field.name in _INTS else by_type[str(field.type)]
-            found.add(field.name, kind)
-    return found
-
-
-def _values(row: AuditRow) -> tuple[object, ...]:
-    return tuple(_value(field.name, getattr(row, field.name)) for field in fields(AuditRow))
+        kind = t.IntegerType() if field.name in _INTS else by_type[str(field.type)]
+        is_time = field.name in _TIMES or field.name == "at"
+        schema.add(_TIMES.get(field.name, field.name), t.TimestampType() if is_time else kind)
+    return schema
 
 
 def _value(name: str, value: object) -> object:

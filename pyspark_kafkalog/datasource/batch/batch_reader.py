@@ -115,24 +115,14 @@ class BatchReader(TaskReader, DataSourceReader):
 
     _options: BatchOptions
 
-    def __init__(self, options: BatchOptions, columns: Sequence[str]) -> None:
-        super().__init__(options, columns)
-
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
         with self._opened() as cluster:
             leaders = cluster.leaders()
-            return tasks_of(cluster, plan_batch(self._options, cluster, sorted(leaders)), leaders)
-
-
-def plan_batch(
-    options: BatchOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
-) -> list[OffsetRange]:
-    """The ranges of the tasks that read ``partitions``; the tasks resolve placeholders."""
-    asked = asked_ranges(options, cluster, partitions)
-    if not options.divides(len(partitions)):
-        return asked
-    return plan_ranges(asked, bounds_now(cluster, asked), cluster.split)
+            ranges = asked_ranges(self._options, cluster, sorted(leaders))
+            if self._options.divides(len(leaders)):
+                ranges = plan_ranges(ranges, bounds_now(cluster, ranges), cluster.split)
+            return tasks_of(cluster, ranges, leaders)
 
 
 def plan_ranges(
@@ -150,10 +140,8 @@ def plan_ranges(
         parts[part.topic_partition].append(part)
     planned: list[OffsetRange] = []
     for r in asked:
-        cut = parts.get(r.topic_partition)
-        if not cut:
-            continue
-        cut[0] = replace(cut[0], start=r.start)
-        cut[-1] = replace(cut[-1], end=r.end)
-        planned += cut
+        if cut := parts[r.topic_partition]:
+            cut[0] = replace(cut[0], start=r.start)
+            cut[-1] = replace(cut[-1], end=r.end)
+            planned += cut
     return planned

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,8 +14,8 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     OffsetsByPartition,
     SpecificOffsets,
     Subscribe,
-    Subscription,
     check_order,
+    covers,
 )
 from pyspark_kafkalog.datasource.reading.source_cluster import (
     DataLoss,
@@ -103,16 +102,14 @@ def _load(options: BatchOptions) -> LoadOptions:
 
 
 def _identify(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
-    ledger.identify(cluster.cluster_id(), _identity(options), protocol=cluster.protocol)
-
-
-def _identity(options: BatchOptions) -> dict[str, str]:
     subscription = options.subscription
     if isinstance(subscription, Assign):
-        return {"assign": " ".join(map(str, subscription.partitions))}
-    if isinstance(subscription, Subscribe):
-        return {"subscribe": ",".join(subscription.topics)}
-    return {"subscribePattern": subscription.pattern}
+        given = {"assign": " ".join(map(str, subscription.partitions))}
+    elif isinstance(subscription, Subscribe):
+        given = {"subscribe": ",".join(subscription.topics)}
+    else:
+        given = {"subscribePattern": subscription.pattern}
+    ledger.identify(cluster.cluster_id(), given, protocol=cluster.protocol)
 
 
 def _check_pending(pending: Plan, options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> None:
@@ -192,7 +189,7 @@ def _new_plan(
         ends=ends,
         fail_on_data_loss=options.fail_on_data_loss,
         on_topic_recreated=load.on_recreated,
-        split=lambda ranges: _split(cluster, ranges),
+        split=lambda ranges: _plain(cluster.split([OffsetRange(*r) for r in ranges])),
         cap=lambda ranges: _plain(cluster.cap([OffsetRange(*r) for r in ranges], load)),
     )
 
@@ -211,27 +208,19 @@ def _compared(cluster: SourceCluster, stored: Mapping[TopicPartition, Position],
 
 
 def _starts(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    starts = {}
     for where, start in asked.items():
-        found = facts[where]
-        if 0 <= start < found.earliest and options.fail_on_data_loss:
-            raise DataLoss(OffsetRange(where, start, found.earliest), found.earliest, found.latest)
-        starts[where] = max(start, found.earliest)
-    return starts
+        log_ends = facts[where]
+        if 0 <= start < log_ends.earliest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, start, log_ends.earliest), log_ends.earliest, log_ends.latest)
+    return {where: max(start, facts[where].earliest) for where, start in asked.items()}
 
 
 def _ends(options: BatchOptions, asked: OffsetsByPartition, facts: Facts) -> OffsetsByPartition:
-    ends = {}
     for where, end in asked.items():
-        found = facts[where]
-        if end > found.latest and options.fail_on_data_loss:
-            raise DataLoss(OffsetRange(where, found.latest, end), found.earliest, found.latest)
-        ends[where] = min(end, found.latest)
-    return ends
-
-
-def _split(cluster: SourceCluster, ranges: Sequence[Range]) -> list[Range]:
-    return _plain(cluster.split([OffsetRange(*r) for r in ranges]))
+        log_ends = facts[where]
+        if end > log_ends.latest and options.fail_on_data_loss:
+            raise DataLoss(OffsetRange(where, log_ends.latest, end), log_ends.earliest, log_ends.latest)
+    return {where: min(end, facts[where].latest) for where, end in asked.items()}
 
 
 def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
@@ -251,22 +240,14 @@ def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
             options, start=replace(start, offsets=positions_after(ledger, start.number)), load=None
         )
     ranges = ranges_of(ledger, load.history)
-    wanted = {key: span for key, span in ranges.items() if _is_in(key, options.subscription)}
-    if not wanted:
+    spans = {key: span for key, span in ranges.items() if covers(options.subscription, key)}
+    if not spans:
         topics = ", ".join(sorted({key.topic for key in ranges}))
         raise InvalidConfig(f"load {load.name!r} read {topics} then, and none of it is subscribed to")
     return replace(
         options,
-        subscription=Assign(tuple(sorted(wanted))),
-        start=SpecificOffsets({key: start for key, (start, _) in wanted.items()}),
-        end=SpecificOffsets({key: end for key, (_, end) in wanted.items()}),
+        subscription=Assign(tuple(sorted(spans))),
+        start=SpecificOffsets({key: start for key, (start, _) in spans.items()}),
+        end=SpecificOffsets({key: end for key, (_, end) in spans.items()}),
         load=None,
     )
-
-
-def _is_in(key: TopicPartition, subscription: Subscription) -> bool:
-    if isinstance(subscription, Assign):
-        return key in subscription.partitions
-    if isinstance(subscription, Subscribe):
-        return key.topic in subscription.topics
-    return re.fullmatch(subscription.pattern, key.topic) is not None

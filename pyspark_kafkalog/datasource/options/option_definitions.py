@@ -30,7 +30,7 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
-from pyspark_kafkalog.datasource.options.row_schema import parse_columns
+from pyspark_kafkalog.datasource.options.row_schema import column_names, parse_columns
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
     GlobalTimestamp,
@@ -385,6 +385,15 @@ class SourceOptions(Config):
     @property
     def per_broker(self) -> bool:
         return self.v07 is not None
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        return column_names(
+            self.columns,
+            include_headers=self.include_headers,
+            include_broker=self.include_broker,
+            per_broker=self.per_broker,
+        )
 
     @property
     def consumer(self) -> ConsumerConfig:

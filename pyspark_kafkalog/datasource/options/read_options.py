@@ -131,7 +131,12 @@ def _stream_options(given: Mapping[str, str]) -> StreamOptions:
         raise InvalidConfig(
             "commitOffsets=group needs kafka.group.id: the group to which the stream's offsets are committed"
         )
-    return replace(options, start_place=check_start_place(options))
+    place = _place(
+        options.stream_name, options.offsets_path, "streamName",
+        "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give "
+        "both or neither",
+    )  # fmt: skip
+    return replace(options, start_place=None if place is None else StartPlace(*place))
 
 
 def _parsed(cls: type[S], given: Mapping[str, str], uses: tuple[str, ...]) -> S:
@@ -240,15 +245,6 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
         name, location, commit, options.on_pending_plan, options.on_topic_recreated, plan, options.load_run,
         history, from_commit, options.max_load_records, options.max_load_bytes,
     )  # fmt: skip
-
-
-def check_start_place(options: StreamOptions) -> StartPlace | None:
-    place = _place(
-        options.stream_name, options.offsets_path, "streamName",
-        "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give "
-        "both or neither",
-    )  # fmt: skip
-    return StartPlace(*place) if place is not None else None
 
 
 def _history(options: BatchOptions, given: Collection[str]) -> HistoryRange | None:

@@ -70,10 +70,6 @@ def chosen_subscription(
     )
 
 
-def parse_assign(text: str) -> Assign:
-    return Assign(tuple(parse_partitions("assign", text)))
-
-
 def parse_topics(text: str) -> Subscribe:
     topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not topics:
@@ -238,20 +234,20 @@ def parse_timestamp(option: str, text: str) -> GlobalTimestamp:
     return GlobalTimestamp(int(text))
 
 
-def parse_partitions(option: str, text: str) -> list[TopicPartition]:
+def parse_assign(text: str) -> Assign:
     """The partitions of ``{"topicA": [0, 1]}``, or of 0.7 ``{"topicA": ["<broker>-0"]}``, sorted."""
-    expected = f'{option} is JSON like {{"topicA":[0,1]}}; with protocol=0.7 {{"topicA":["1-0","2-0"]}}'
-    found: set[TopicPartition] = set()
+    expected = 'assign is JSON like {"topicA":[0,1]}; with protocol=0.7 {"topicA":["1-0","2-0"]}'
+    partitions: set[TopicPartition] = set()
     for topic, numbers in _json_object(expected, text if text.strip() else "{}").items():
         named = [_named(topic, n) for n in numbers] if isinstance(numbers, list) else [None]
         if None in named:
             raise InvalidConfig(f"{expected}; got {numbers!r} for {topic!r}")
-        found.update(partition for partition in named if partition is not None)
-    if not found:
+        partitions.update(partition for partition in named if partition is not None)
+    if not partitions:
         raise InvalidConfig(
-            f"No topicpartitions to assign as specified value for option '{option}' is '{text}'. {expected}"
+            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'. {expected}"
         )
-    return sorted(found)
+    return Assign(tuple(sorted(partitions)))
 
 
 def _json_object(expected: str, text: str) -> dict[str, object]:

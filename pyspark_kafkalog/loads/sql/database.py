@@ -196,7 +196,6 @@ DIALECTS = {
     "mariadb": MYSQL,
 }
 
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\+([A-Za-z0-9]+))?:")
 _SHOWN_PARAMETERS = ("host", "port", "dbname")
 
@@ -239,14 +238,11 @@ class Database:
         except KafkaError:
             raise
         except Exception as e:
-            text = self._scrubbed(str(e).strip())
+            text = str(e).strip()
+            for secret in self.secrets:
+                text = text.replace(secret, "***")
             # Not chained: the driver's own message may have secrets.
-            raise DatabaseFailed(f"{self.name}: {what}: {type(e).__name__}: {text}") from None
-
-    def _scrubbed(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return masked(text)
+            raise DatabaseFailed(f"{self.name}: {what}: {type(e).__name__}: {masked(text)}") from None
 
 
 class DatabaseSession:
@@ -297,7 +293,8 @@ class DatabaseSession:
                 return
             quote = self.database.dialect.quote
             into = f"{table.quoted(self.database.dialect)} ({', '.join(map(quote, batch.schema.names))})"
-            columns = (converted(batch, at, _python_values) for at in range(batch.num_columns))
+            # May fail: Python's times end with the year 9999.
+            columns = (converted(batch, at, lambda c: c.to_pylist()) for at in range(batch.num_columns))
             rows = zip(*columns, strict=True)
             if type(self._connection).__module__.partition(".")[0] == "psycopg":
                 with cursor.copy(f"COPY {into} FROM STDIN") as copy:
@@ -321,11 +318,6 @@ class DatabaseSession:
         numbers = itertools.count(1)
         text = re.sub(r"\?", lambda _: self._mark.format(next(numbers)), statement)
         return (text, tuple(values)) if values else (text,)
-
-
-def _python_values(column: pa.Array) -> list[Any]:
-    """May fail: Python's times end with the year 9999."""
-    return list(column.to_pylist())
 
 
 def placeholders(count: int) -> str:
@@ -400,9 +392,8 @@ def _open_sqlite(path: str, busy_seconds: float, adbc: bool) -> Any:
 
 
 def _open_postgresql(url: str, adbc: bool) -> Any:
-    if adbc:
-        return _driver("adbc_driver_postgresql.dbapi", "adbc-driver-postgresql").connect(url)
-    return _driver("psycopg", "psycopg[binary]").connect(url)
+    adbc_driver = "adbc_driver_postgresql.dbapi", "adbc-driver-postgresql"
+    return _driver(*(adbc_driver if adbc else ("psycopg", "psycopg[binary]"))).connect(url)
 
 
 def _driver(module: str, package: str) -> Any:

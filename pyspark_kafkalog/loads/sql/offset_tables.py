@@ -92,6 +92,11 @@ def _columns(row: type[RangeRow | TableRow]) -> dict[str, str]:
 
 
 _OFFSETS_COLUMNS, _TABLES_COLUMNS = _columns(RangeRow), _columns(TableRow)
+_OF_RECEIPT = {
+    "record_count": "records", "byte_count": "bytes", "first_offset": "first_offset",
+    "last_offset": "last_offset", "first_timestamp_ms": "first_timestamp_ms",
+    "last_timestamp_ms": "last_timestamp_ms", "digest": "digest", "worker_host": "host",
+}  # fmt: skip
 
 
 def range_key(planned: PlannedRange) -> tuple[str, int, int, int, int]:
@@ -126,15 +131,8 @@ def range_row(
         topic_id=planned.topic_id or None,
         range_count=ranges,
         row_count=rows,
-        record_count=receipt.records if receipt else None,
-        byte_count=receipt.bytes if receipt else None,
-        first_offset=receipt.first_offset if receipt else None,
-        last_offset=receipt.last_offset if receipt else None,
-        first_timestamp_ms=receipt.first_timestamp_ms if receipt else None,
-        last_timestamp_ms=receipt.last_timestamp_ms if receipt else None,
-        digest=receipt.digest if receipt else None,
+        **{column: getattr(receipt, name, None) for column, name in _OF_RECEIPT.items()},
         run=run,
-        worker_host=receipt.host if receipt else None,
         written_at=now,
     )
 

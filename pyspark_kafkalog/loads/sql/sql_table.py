@@ -13,7 +13,6 @@ from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
 from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import DatabaseFailed, IncompleteLoad, InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import LoadOutput
-from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.receipts import Receipt
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.output_files import Claim, check_not_copied
@@ -92,7 +91,12 @@ class SqlTable:
         with self.database.session() as session:
             tables = OffsetTables(session, self.table)
             tables.ensure()
-            claim = tables.claim(self._ours(work.ledger))
+            ledger, now = work.ledger, utc_text(SYSTEM_CLOCK.time_ms())
+            claim = tables.claim(
+                TableRow(
+                    table, ledger.name, ledger.identity(), ledger.offsets_path, self._load_column, 0, now
+                )
+            )
             where = f"{name}: table {table}"
             check_not_copied(Claim(claim.load_name, claim.offsets_path, claim.ledger, where), work.ledger)
             self._check_columns(session, schema)
@@ -263,12 +267,6 @@ class SqlTable:
             columns.append(f"{dialect.quote(self._load_column)} BIGINT NOT NULL")
         session.run(f"CREATE TABLE {self.table.quoted(dialect)} ({', '.join(columns)})")
         session.commit()
-
-    def _ours(self, ledger: Ledger) -> TableRow:
-        now = utc_text(SYSTEM_CLOCK.time_ms())
-        return TableRow(
-            str(self.table), ledger.name, ledger.identity(), ledger.offsets_path, self._load_column, 0, now
-        )
 
     def _output(self, rows: list[RangeRow]) -> LoadOutput:
         count = sum(row.row_count for row in rows)

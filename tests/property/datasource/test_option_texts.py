@@ -22,9 +22,9 @@ from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     PartitionTimestamps,
     SpecificOffsets,
+    parse_assign,
     parse_offsets,
     parse_partition_timestamps,
-    parse_partitions,
 )
 from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
@@ -67,7 +67,7 @@ def test_assigned_partitions_are_read_sorted(partitions: set[TopicPartition]) ->
     for where in partitions:
         name = where.partition if where.broker == NO_BROKER else where.number
         by_topic.setdefault(where.topic, []).append(name)
-    assert parse_partitions("assign", json.dumps(by_topic)) == sorted(partitions)
+    assert parse_assign(json.dumps(by_topic)).partitions == tuple(sorted(partitions))
 
 
 PARSERS = (parse_batch_options, parse_stream_options, parse_either_options, parse_sink_options)
