@@ -192,22 +192,23 @@ class KafkaCluster(SourceCluster):
             topics = {n: t for n, t in every.items() if not t.is_internal and subscription.matches(n)}
             return self._partitions(topics, missing_ok)
         named = self.client.metadata(sorted(subscription.names), refresh=True).topics
-        found = self._partitions(named, missing_ok)
+        leaders = self._partitions(named, missing_ok)
         if isinstance(subscription, Assign):
-            return {p: found[p] for p in assigned(subscription, found, missing_ok=missing_ok)}
-        return found
+            return {p: leaders[p] for p in assigned(subscription, leaders, missing_ok=missing_ok)}
+        return leaders
 
     def _partitions(self, topics: Mapping[str, TopicMetadata], missing_ok: bool) -> dict[TopicPartition, int]:
         servers = self.config.bootstrap_servers
-        found: dict[TopicPartition, int] = {}
+        leaders: dict[TopicPartition, int] = {}
         for name, topic in topics.items():
             if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise error_for(topic.error, f"topic {name!r} on {servers}: {topic.error.name}")
             if not topic.partitions and not missing_ok:
                 raise UnknownTopicOrPartition(f"topic {name!r} is not on {servers}")
-            for number, partition in topic.partitions.items():
-                found[TopicPartition(name, number)] = partition.leader
-        return found
+            leaders |= {
+                TopicPartition(name, n): partition.leader for n, partition in topic.partitions.items()
+            }
+        return leaders
 
 
 def _zookeeper_group(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
@@ -253,7 +254,14 @@ class _RangeRead:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of the range. Raises `OffsetsGone` before any row of the lost offsets."""
         try:
-            yield from self._without_corrupt_batches()
+            while self._position < self._end:
+                try:
+                    yield from self._fetched()
+                except CORRUPT as e:
+                    if not self._options.skip_corrupt:
+                        raise
+                    detour, follows = self._detour(), self._position > self._start
+                    self._position = yield from detour.around(self._position, self._end, e, follows=follows)
         except OffsetOutOfRange as e:
             raise self._gone(e.start, e.end) from e
         except UnknownTopicOrPartition as e:
@@ -265,16 +273,6 @@ class _RangeRead:
             if start <= self._position < end:
                 raise
             raise self._gone(start, end) from e
-
-    def _without_corrupt_batches(self) -> Iterator[pa.RecordBatch]:
-        while self._position < self._end:
-            try:
-                yield from self._fetched()
-            except CORRUPT as e:
-                if not self._options.skip_corrupt:
-                    raise
-                detour, follows = self._detour(), self._position > self._start
-                self._position = yield from detour.around(self._position, self._end, e, follows=follows)
 
     def _fetched(self) -> Iterator[pa.RecordBatch]:
         options, start = self._options, self._position

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT
@@ -59,30 +60,11 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 
 
-class Registry07(Protocol):
-    """*Not thread-safe.* Each method raises `KafkaError` if ZooKeeper or a broker does not answer."""
-
-    def addresses(self) -> Mapping[int, Address]: ...
-
-    def topics(self) -> list[str]:
-        """All topics. Raises `InvalidConfig` without ZooKeeper."""
-        ...
-
-    def partitions(
-        self, topics: Iterable[str], brokers: Collection[int] | None = None
-    ) -> list[TopicPartition]: ...
-
-    def cluster_id(self) -> str:
-        """The cluster's id; "" if it has none, as in 0.7."""
-        ...
-
-    def group(self, name: str) -> ZooKeeperGroup:
-        """The group's offsets. Raises `InvalidConfig` without ZooKeeper."""
-        ...
-
-
 class ZooKeeperRegistry:
-    """*Not thread-safe.* The znodes of 0.7. Each question opens a session: a plan has three."""
+    """*Not thread-safe.* The znodes of 0.7. Each question opens a session: a plan has three.
+
+    Like those of `ListedBrokers`, its methods raise `KafkaError` if ZooKeeper or a broker does not answer.
+    """
 
     def __init__(self, config: Source07Config) -> None:
         self._config = config
@@ -185,8 +167,6 @@ class ListedBrokers:
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 _MOST_SEGMENTS = 1 << 16
 _FIRST_ENTRY_BYTES = 1 << 12
 _PAUSE_SECONDS = 0.1
@@ -213,7 +193,7 @@ class Kafka07Cluster(SourceCluster):
         """``brokers``: addresses by id from the task's plan; nobody is then asked for them."""
         super().__init__(options, clock)
         self.config = config
-        self._registry: Registry07 = (
+        self._registry = (
             ZooKeeperRegistry(config) if config.zookeeper_connect else ListedBrokers(config, self.consumer)
         )
         self._planned = {id: parse_address(address) for id, address in brokers.items()}
@@ -252,22 +232,18 @@ class Kafka07Cluster(SourceCluster):
         """The start of the newest segment last written to at or before each time in ms, or the log's start: a
         broker's times are no finer. Everything written since the time lies after it.
         """
-
-        def ask(partition: TopicPartition, timestamp: int) -> int:
+        offsets = {}
+        for partition, timestamp in asked.items():
             try:
-                return self._retry(lambda: self._offset(partition, timestamp))
+                offsets[partition] = self._retry(partial(self._offset, partition, timestamp))
             except ConnectionLost as e:
                 raise self.lost(partition, e) from e
-
-        return {partition: ask(partition, timestamp) for partition, timestamp in asked.items()}
+        return offsets
 
     def check_positions(self, positions: Mapping[TopicPartition, int]) -> None:
-        def check(partition: TopicPartition, offset: int) -> None:
-            self._retry(lambda: self._check_position(partition, offset))
-
         for partition, offset in sorted(positions.items()):
             if offset > 0 and offset not in self._segment_starts(partition):
-                check(partition, offset)
+                self._retry(partial(self._check_position, partition, offset))
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
         """Like `split_at`, at the starts of segments: other entries are not known before they are read.
@@ -297,11 +273,10 @@ class Kafka07Cluster(SourceCluster):
         if missing:
             names = ", ".join(map(str, missing))
             raise UnknownTopicOrPartition(f"not found by {self.config.place} any more: {names}")
-        found = {}
-        for p in partitions:
-            earliest, latest = self.log_range(p)
-            found[p] = PartitionFacts("", p.broker, self.address_of(p.broker), UNKNOWN, earliest, latest)
-        return found
+        return {
+            p: PartitionFacts("", p.broker, self.address_of(p.broker), UNKNOWN, *self.log_range(p))
+            for p in partitions
+        }
 
     def cluster_id(self) -> str:
         return self._retry(self._registry.cluster_id)

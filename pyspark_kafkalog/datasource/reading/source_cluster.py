@@ -217,11 +217,9 @@ class SourceCluster(ABC):
     def _after_loss(self, gone: OffsetsGone, on_loss: OnOffsets) -> OffsetRange:
         """The rest to read if loss is allowed: always less than was wanted."""
         wanted = gone.wanted
-        start = max(wanted.start, gone.start)
-        if start >= gone.end:
-            # A log that ends before the range was truncated or recreated: its new records are not meant.
-            start = wanted.end
-        start = min(start, wanted.end)
+        # A log that ends before the range was truncated or recreated: its new records are not meant.
+        ends_before = gone.end <= max(wanted.start, gone.start)
+        start = wanted.end if ends_before else min(max(wanted.start, gone.start), wanted.end)
         if self.options.fail_on_data_loss or start == wanted.start:
             raise DataLoss(wanted, gone.start, gone.end) from gone
         log.warning(

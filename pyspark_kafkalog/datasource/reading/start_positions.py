@@ -108,17 +108,14 @@ def locate(
         asked = limit.timestamps
         _check_same("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", asked, partitions)
     found = look_up(asked)
-    located: OffsetsByPartition = {}
     for partition in partitions:
-        offset = found[partition]
-        if offset < 0 and not missing_is_latest:
+        if found[partition] < 0 and not missing_is_latest:
             raise InvalidConfig(
                 f"No offset matched from request of topic-partition {partition} and timestamp "
                 f"{asked[partition]}. Set startingOffsetsByTimestampStrategy=latest to start such "
                 "partitions at the end."
             )
-        located[partition] = offset if offset >= 0 else LATEST_OFFSET
-    return located
+    return {p: found[p] if found[p] >= 0 else LATEST_OFFSET for p in partitions}
 
 
 def _locate_specific(limit: SpecificOffsets, partitions: list[TopicPartition]) -> OffsetsByPartition:
@@ -131,9 +128,7 @@ def _locate_specific(limit: SpecificOffsets, partitions: list[TopicPartition]) -
         )
     rest = [p for p in partitions if p.topic not in limit.topics]
     _check_same("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", limit.partitions, rest)
-    located = {p: limit.topics[p.topic] for p in partitions if p.topic in limit.topics}
-    located.update(limit.partitions)
-    return located
+    return {p: limit.topics[p.topic] for p in partitions if p.topic in limit.topics} | {**limit.partitions}
 
 
 def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
@@ -163,24 +158,22 @@ def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) 
         raise InvalidConfig(
             f"{asked}: no file named {FILES} is there. Write one, or use startingOffsets=earliest"
         )
-    for name, text in texts:
-        for where, (partition, offset) in _lines(asked, name, text.splitlines(), brokers):
-            if found.setdefault(partition, offset) != offset:
-                raise InvalidConfig(
-                    f"{asked}: {partition} is at {found[partition]} in {found_in[partition]} and at {offset} "
-                    f"in {where}; leave the right one of the two"
-                )
-            found_in.setdefault(partition, where)
+    lines = [
+        (f"{name}, line {number}", line)
+        for name, text in texts
+        for number, line in enumerate(text.splitlines(), start=1)
+    ]
+    for where, line in lines:
+        if not line.strip():
+            continue
+        partition, offset = _line(f"{asked}: {where}", line, brokers)
+        if found.setdefault(partition, offset) != offset:
+            raise InvalidConfig(
+                f"{asked}: {partition} is at {found[partition]} in {found_in[partition]} and at {offset} "
+                f"in {where}; leave the right one of the two"
+            )
+        found_in.setdefault(partition, where)
     return {p: EARLIEST_OFFSET if offset == _UNSET else offset for p, offset in found.items()}
-
-
-def _lines(
-    asked: str, name: str, lines: Iterable[str], brokers: Mapping[str, int] | None
-) -> Iterable[tuple[str, tuple[TopicPartition, int]]]:
-    for number, line in enumerate(lines, start=1):
-        where = f"{name}, line {number}"
-        if line.strip():
-            yield where, _line(f"{asked}: {where}", line, brokers)
 
 
 def _line(where: str, line: str, brokers: Mapping[str, int] | None) -> tuple[TopicPartition, int]:

@@ -95,17 +95,14 @@ def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ..
     if len(set(written)) < len(written):
         raise InvalidConfig(f"columns are written by name, so each may occur once; got {names}")
     for column in schema.fields:
-        kind = _kind(column.dataType.simpleString())
+        kind = column.dataType.simpleString()
+        kind = "string" if kind.startswith("string collate") else kind
         if column.name in written and kind not in SINK_COLUMNS[column.name]:
             allowed = " or ".join(SINK_COLUMNS[column.name])
             raise InvalidConfig(
                 f"{column.name} attribute unsupported type {kind}. {column.name} must be a(n) {allowed}"
             )
     return written
-
-
-def _kind(kind: str) -> str:
-    return "string" if kind.startswith("string collate") else kind
 
 
 def _perhaps(wanted: str, names: list[str]) -> str:

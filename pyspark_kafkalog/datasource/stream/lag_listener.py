@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -148,10 +149,7 @@ def _commit(options: StreamOptions, reached: OffsetsByPartition) -> None:
     if not positions or options.group_id is None:
         return
     try:
-        cluster = open_cluster(options)
-        try:
+        with closing(open_cluster(options)) as cluster:
             cluster.commit_group(options.group_id, positions)
-        finally:
-            cluster.close()
     except KafkaError as e:
         log.warning("the offsets of a batch are not committed to group %s: %s", options.group_id, e)

@@ -53,7 +53,8 @@ class StreamDriver:
         self._trigger = Trigger(options.max_delay_ms, clock)
         self._initial: OffsetsByPartition | None = None
         self._fixed_end: OffsetsByPartition | None = None
-        self._newest: OffsetsByPartition | None = None
+        self.newest: OffsetsByPartition | None = None
+        """The logs' last known ends."""
         self._leaders: dict[TopicPartition, int] = {}
         self._away: frozenset[TopicPartition] = frozenset()
         self._position: OffsetsByPartition | None = None
@@ -92,11 +93,11 @@ class StreamDriver:
         `KafkaError`.
         """
         begin = self._position if start is None else start
-        if begin is not None:
-            self._note_progress(begin)
+        if begin is not None and (self._planned or begin != self._initial):
+            self.finished(begin)  # Spark asks for the batch after it
         self._asked = True
         ends = dict(self._fixed_end) if self._fixed_end is not None else self._look(begin or {})
-        self._newest = dict(ends)
+        self.newest = dict(ends)
         if begin is None:
             if limits != NO_LIMITS:
                 log.warning(
@@ -106,7 +107,8 @@ class StreamDriver:
         ends |= self._of_brokers_away(begin, ends)
         new = self._earliest_of_new(begin, ends)
         if self._options.fail_on_data_loss:
-            self._report(self._losses(begin, ends, new, gone=begin.keys() - ends.keys()))
+            gone = begin.keys() - ends.keys()
+            self._report(losses(begin, ends, new, gone=gone, group=self._options.group_id))
         ends = {p: end for p, end in ends.items() if p in begin or p in new}
         if not ends:
             # An offset without partitions would make all later ones new.
@@ -115,9 +117,6 @@ class StreamDriver:
         if self._fixed_end is None and not self._trigger.fires(limits.least, starts, ends):
             return begin
         return ends if limits.most is None else share_limit(limits.most, starts, ends)
-
-    def newest(self) -> OffsetsByPartition | None:
-        return self._newest
 
     def plan(self, start: OffsetsByPartition, end: OffsetsByPartition) -> list[KafkaInputPartition]:
         """The tasks of a batch, planned by this run or by an earlier one."""
@@ -133,7 +132,7 @@ class StreamDriver:
             gone = gone - self._leaders.keys()
             self._report(start_not_kept(start, end))
             start = {p: min(offset, end.get(p, offset)) for p, offset in start.items()}
-        self._report(self._losses(start, end, new, gone=gone))
+        self._report(losses(start, end, new, gone=gone, group=self._options.group_id))
         self._planned, self._position = True, end
         ranges = self._cluster.split(ranges_between(start, end, new))
         return tasks_of(self._cluster, ranges, self._leaders)
@@ -149,11 +148,8 @@ class StreamDriver:
             self._cluster.commit_group(group, end)
             self._committed = end
         except KafkaError as e:
-            log.warning(
-                "the offsets of this query are not committed to group %s (the next batch's will be): %s",
-                group,
-                e,
-            )
+            text = "the offsets of this query are not committed to group %s (the next batch's will be): %s"
+            log.warning(text, group, e)
 
     @property
     def _cluster(self) -> SourceCluster:
@@ -164,7 +160,7 @@ class StreamDriver:
     def _resolve(self, partitions: list[TopicPartition]) -> OffsetsByPartition:
         asked = locate_start(self._options, self._cluster, partitions)
         # "latest" means an end that Spark got before (AvailableNow, or Spark before 4.2).
-        fixed = self._fixed_end or self._newest or {}
+        fixed = self._fixed_end or self.newest or {}
         asked = {p: fixed.get(p, o) if o == LATEST_OFFSET else o for p, o in asked.items()}
         found = dict(self._cluster.resolve(asked))
         self._cluster.check_positions(found)
@@ -181,11 +177,6 @@ class StreamDriver:
             )
         return start
 
-    def _note_progress(self, start: OffsetsByPartition) -> None:
-        """Spark asks for the batch after ``start``: earlier batches are done, except the first time."""
-        if self._planned or start != self._initial:
-            self.finished(start)
-
     def _look(self, known: Offsets) -> OffsetsByPartition:
         """The logs' current ends; asks again if outdated metadata may have shortened the ``known`` ones."""
         left = self._options.offset_retries
@@ -193,7 +184,8 @@ class StreamDriver:
             try:
                 leaders = dict(self._cluster.leaders(missing_ok=True))
                 ends = dict(self._cluster.resolve(dict.fromkeys(leaders, LATEST_OFFSET)))
-                if left == 0 or not _is_doubtful(known, ends):
+                shorter = (p.broker == NO_BROKER and ends.get(p, -1) < o for p, o in known.items())
+                if left == 0 or not any(shorter):
                     self._leaders = leaders
                     return ends
             except UnknownTopicOrPartition:
@@ -221,17 +213,8 @@ class StreamDriver:
             there = self._cluster.leaders(missing_ok=True)
             return dict(self._cluster.resolve({p: EARLIEST_OFFSET for p in new if p in there}))
 
-    def _losses(
-        self, start: Offsets, end: Offsets, new: Offsets, *, gone: set[TopicPartition]
-    ) -> list[OffsetsLost]:
-        return losses(start, end, new, gone=gone, group=self._options.group_id)
-
     def _report(self, found: list[OffsetsLost]) -> None:
         for loss in found:
             if self._options.fail_on_data_loss:
                 raise loss
             log.warning("%s", loss)
-
-
-def _is_doubtful(known: Offsets, ends: Offsets) -> bool:
-    return any(p.broker == NO_BROKER and ends.get(p, -1) < offset for p, offset in known.items())

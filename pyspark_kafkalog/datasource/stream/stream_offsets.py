@@ -16,7 +16,7 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, partition_named
@@ -78,22 +78,6 @@ class StartSuperseded(KafkaError):
     """Another run of this stream stored a start, and is ahead."""
 
 
-class StartKeeper(Protocol):
-    """Stores the start of one query. Every method raises `KafkaError` if the store or cluster fails."""
-
-    def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        """The stored start, unless spent; ``partitions`` are the existing ones."""
-        ...
-
-    def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
-        """Store a start, durably. Returns the start that counts: another run's if that was faster."""
-        ...
-
-    def spend(self) -> None:
-        """The first batch is done. Does nothing if the start was spent before."""
-        ...
-
-
 class FileStarts:
     """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
     Each query with a new checkpoint has the next number, and none is used twice, so a driver that was
@@ -107,6 +91,7 @@ class FileStarts:
         self._spent = False
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:  # noqa: ARG002
+        """The stored start, unless spent; ``partitions`` are the existing ones."""
         if self._store.exists(LOAD):
             raise InvalidConfig(
                 f"streamName: {self._store.location} is the ledger of a load; give the stream another name"
@@ -121,6 +106,7 @@ class FileStarts:
             # Another driver removed it meanwhile, for a newer one.
 
     def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
+        """Store a start, durably. Returns the start that counts: another run's if that was faster."""
         number = (self._newest() if self._number is None else self._number) + 1
         data = json.dumps(encode_offsets(start), indent=2).encode() + b"\n"
         created = self._store.create(_name(number), data)
@@ -136,6 +122,7 @@ class FileStarts:
         return counts
 
     def spend(self) -> None:
+        """The first batch is done. Does nothing if the start was spent before."""
         if self._spent:
             return
         number = self._newest() if self._number is None else self._number
@@ -209,6 +196,10 @@ class GroupStarts:
 
     def spend(self) -> None:
         """Does nothing: the commit of the batch's end has no such metadata."""
+
+
+StartKeeper: TypeAlias = FileStarts | GroupStarts
+"""Stores the start of one query. Every method raises `KafkaError` if the store or cluster fails."""
 
 
 def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> StartKeeper | None:
