@@ -126,7 +126,10 @@ class Registry:
 
     def _follow(self, answer: dict[str, object], texts: dict[tuple[str, object], str]) -> None:
         """Add the schemas that ``answer`` refers to, dependencies first."""
-        for reference in self._references(answer):
+        references = answer.get("references") or []
+        if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
+            raise RegistryError(f"{self.url} answered with invalid references")
+        for reference in references:
             key = str(reference.get("subject")), reference.get("version")
             if key in texts:
                 continue
@@ -135,12 +138,6 @@ class Registry:
             found = self._version(*key)
             self._follow(found, texts)
             texts[key] = self._text(found)
-
-    def _references(self, answer: dict[str, object]) -> list[dict[str, object]]:
-        found = answer.get("references") or []
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise RegistryError(f"{self.url} answered with invalid references")
-        return found
 
     def _text(self, answer: dict[str, object]) -> str:
         text = answer.get("schema")

@@ -207,14 +207,15 @@ class Archive:
             )
         return receipt
 
-    def receipts(self, plan: Plan) -> list[Receipt]:
-        """The receipts of all ranges of a plan, in its order; `IncompleteLoad` if some are missing."""
-        return self._complete(plan, self._each_receipt(plan))
-
-    def _each_receipt(self, plan: Plan) -> list[Receipt | None]:
+    def each_receipt(self, plan: Plan) -> list[Receipt | None]:
         return side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
 
-    def _complete(self, plan: Plan, each: Sequence[Receipt | None]) -> list[Receipt]:
+    def receipts(self, plan: Plan, each: Sequence[Receipt | None] | None = None) -> list[Receipt]:
+        """The receipts of all ranges of a plan, in its order; `IncompleteLoad` if some are missing.
+
+        ``each``, here and in `check_read`: the result of `each_receipt`, if it was read before.
+        """
+        each = self.each_receipt(plan) if each is None else each
         missing = [planned for planned, receipt in zip(plan.ranges, each, strict=True) if receipt is None]
         if missing:
             raise self._incomplete(plan, missing, "have no receipt")
@@ -239,13 +240,11 @@ class Archive:
         indexes = ((after + step) % count for step in range(count))
         return next((i for i in indexes if not self.store.exists(mark_name(plan.number, run, i))), None)
 
-    def check_read(self, plan: Plan, run: str) -> None:
+    def check_read(self, plan: Plan, run: str, each: Sequence[Receipt | None] | None = None) -> None:
         """Check by receipts and marks that ``run`` read every range of a plan; `IncompleteLoad` otherwise. A
         mark counts where an earlier run that died left the receipt.
         """
-        self._check_read(plan, run, self._each_receipt(plan))
-
-    def _check_read(self, plan: Plan, run: str, each: Sequence[Receipt | None]) -> None:
+        each = self.each_receipt(plan) if each is None else each
         others = [at for at, receipt in enumerate(each) if receipt is None or receipt.run != run]
         names = [mark_name(plan.number, run, index) for index in others]
         marked = side_by_side(self.store, self.store.exists, names)

@@ -200,12 +200,12 @@ class Ledger(Archive):
         if mode not in LOAD_MODES:
             raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
         self._needs_parent(plan)
-        each_receipt = partial(self._each_receipt, plan) if receipts else list
+        each_receipt = partial(self.each_receipt, plan) if receipts else list
         stored, each = at_once(self.store, partial(self.plan, plan.number), each_receipt)
         try:
             if read_by_run:
-                self._check_read(plan, run, each)
-            found = self._complete(plan, each) if receipts else []
+                self.check_read(plan, run, each)
+            found = self.receipts(plan, each) if receipts else []
         except IncompleteLoad:
             made = self.commit_of(plan.number)  # then `gc` may have removed the receipts
             if made is None:

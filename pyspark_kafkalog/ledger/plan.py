@@ -175,7 +175,9 @@ def make_plan(
         elif was is not None:
             planned.append(_carried(was))
     _warn_of_age(planned, stored)
-    partitions = _with_ranges(_capped(planned, cap), split)
+    capped = {key: end for key, _, end in cap([(p.key, p.start, p.end) for p in planned if p.start < p.end])}
+    planned = [replace(p, end=min(p.end, capped.get(p.key, p.end))) for p in planned]
+    partitions = _with_ranges(planned, split)
     if not any(p.ranges for p in partitions):
         return None
     return Plan(number, parent, created, cluster_id, isolation_level, partitions)
@@ -276,11 +278,6 @@ def _warn_of_age(planned: Sequence[PlannedPartition], stored: Mapping[TopicParti
     ]
     if aging:
         logger.warning("retention will soon delete unread offsets, load more often: %s", _some(aging))
-
-
-def _capped(planned: Sequence[PlannedPartition], cap: Cap) -> list[PlannedPartition]:
-    ends = {key: end for key, _, end in cap([(p.key, p.start, p.end) for p in planned if p.start < p.end])}
-    return [replace(p, end=min(p.end, ends.get(p.key, p.end))) for p in planned]
 
 
 def _with_ranges(planned: Sequence[PlannedPartition], split: Split) -> tuple[PlannedPartition, ...]:

@@ -56,8 +56,10 @@ def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
     if not any(commit.outputs for commit in undone):
         exact, positions = True, asked
     else:
-        begun = parent.positions if parent else archive.first_starts(head.number)
-        positions = tuple(p if parent else _earlier(p, asked) for p in begun)
+        positions = parent.positions if parent else archive.first_starts(head.number)
+        if parent is None:  # the earlier of the first load's start and the requested offset
+            most = {p.key: p.next for p in asked}
+            positions = tuple(replace(p, next=min(p.next, most.get(p.key, p.next))) for p in positions)
         exact = {p.key: p.next for p in positions} == {p.key: p.next for p in asked}
     loads = tuple(commit.number for commit in undone if commit.is_load)
     return Rewind(head.number, parent.number if parent else 0, positions, loads, exact)
@@ -103,8 +105,3 @@ def _is_before(commit: Commit, asked: Sequence[Position]) -> bool:
         if then.next > to.next:
             return False
     return True
-
-
-def _earlier(begun: Position, asked: Sequence[Position]) -> Position:
-    """Before the first load: the earlier of its start and the requested offset."""
-    return replace(begun, next=min([begun.next, *(to.next for to in asked if to.key == begun.key)]))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from pyspark_kafkalog.loads.sql.database import Connect
-    from pyspark_kafkalog.loads.sql.sql_task import Transform
+    from pyspark_kafkalog.loads.sql.sql_table import Transform
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores import lease, object_clients
+from pyspark_kafkalog.ledger.stores import object_clients, object_store
 from pyspark_kafkalog.ledger.stores.store import FileStore, open_store
 from tests.support.command_line import kafkalog
 from tests.support.foreign.fetched import NotAvailable
@@ -52,9 +52,9 @@ for number in range(rounds):
 
 HOLD = """
 import sys, time
-from pyspark_kafkalog.ledger.stores import lease
+from pyspark_kafkalog.ledger.stores import object_store
 from pyspark_kafkalog.ledger.stores.store import open_store
-lease._RENEWAL_S = 0.1
+object_store._RENEWAL_S = 0.1
 with open_store(sys.argv[1]).hold(".lock", "driver 17 on host-a"):
     print("held", flush=True)
     time.sleep(600)
@@ -157,8 +157,8 @@ def test_records_hints_and_files(store: FileStore) -> None:
 def test_a_lock_is_taken_over_by_one_of_those_who_wait(
     store: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_RENEWAL_S", 0.1)
-    monkeypatch.setattr(lease, "_LEASE_S", 1.0)
+    monkeypatch.setattr(object_store, "_RENEWAL_S", 0.1)
+    monkeypatch.setattr(object_store, "_LEASE_S", 1.0)
     other = process(HOLD, store.location)
     try:
         assert line(other) == "held"

@@ -16,7 +16,7 @@ import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores import lease, object_clients
+from pyspark_kafkalog.ledger.stores import object_clients, object_store
 from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
 from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore, is_same_store, open_store
 from pyspark_kafkalog.ledger.stores.store_check import check_store
@@ -161,12 +161,12 @@ def test_a_store_is_pickled_without_its_client_or_secrets(s3: Store) -> None:
 def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
     s3: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_RENEWAL_S", 0.1)
-    monkeypatch.setattr(lease, "_LEASE_S", 600.0)  # nobody alive is too late
+    monkeypatch.setattr(object_store, "_RENEWAL_S", 0.1)
+    monkeypatch.setattr(object_store, "_LEASE_S", 600.0)  # nobody alive is too late
     code = (
         "import sys, time\n"
-        "from pyspark_kafkalog.ledger.stores import lease, object_store\n"
-        "lease._RENEWAL_S = 0.1\n"
+        "from pyspark_kafkalog.ledger.stores import object_store\n"
+        "object_store._RENEWAL_S = 0.1\n"
         "with object_store.ObjectStore(sys.argv[1]).hold('.lock', 'driver 17 on host-a'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"
@@ -183,9 +183,9 @@ def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
     finally:
         other.kill()
         other.communicate()
-    monkeypatch.setattr(lease, "_LEASE_S", 0.3)
+    monkeypatch.setattr(object_store, "_LEASE_S", 0.3)
     with s3.hold(".lock", "driver 18"):
-        monkeypatch.setattr(lease, "_LEASE_S", 600.0)
+        monkeypatch.setattr(object_store, "_LEASE_S", 600.0)
         with pytest.raises(LoadBusy, match="held by driver 18"), s3.hold(".lock", "driver 19"):
             pass
         with s3.hold("another", "driver 19"):
