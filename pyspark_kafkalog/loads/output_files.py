@@ -151,7 +151,14 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
     ours = Claim(ledger.name, offsets, ledger.identity(), where, format)
     found = read_claim(where)
     if found is None:
-        _refuse_unclaimed(store, ledger)
+        # Without a claim, this ledger must list the existing files, or the load would overwrite them.
+        if any(name.startswith("load=") for name in store.names("")) and not any(
+            out.path == where for commit in ledger.history() for out in commit.outputs
+        ):
+            raise LoadError(
+                f"{where} has directories of loads, but no {CLAIM}: it was removed, or another program "
+                "wrote them. Write to another path, or move them away"
+            )
         inside = offsets == where or offsets.startswith(f"{where}/")
         # A relative path, so that both can be moved together.
         stored = replace(ours, offsets=offsets[len(where) + 1 :] or ".") if inside else ours
@@ -187,18 +194,6 @@ def check_not_copied(found: Claim, ledger: Ledger) -> None:
         raise LoadError(
             f"{found.path} belongs to the ledger {theirs.location}, and {ledger.location} is a copy of it: "
             "use the original. If the copy is to take its place, move the original away first"
-        )
-
-
-def _refuse_unclaimed(store: FileStore, ledger: Ledger) -> None:
-    """Without a claim, this ledger must list the existing files, or the load would overwrite them."""
-    where = store.location
-    if any(name.startswith("load=") for name in store.names("")) and not any(
-        out.path == where for commit in ledger.history() for out in commit.outputs
-    ):
-        raise LoadError(
-            f"{where} has directories of loads, but no {CLAIM}: it was removed, or another program wrote "
-            "them. Write to another path, or move them away"
         )
 
 
@@ -264,7 +259,13 @@ def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
             "share that file system. Or write load.df yourself, then call load.done() (mode job)"
         )
     files = sorted(file for file in there if not is_hidden(file.name[len(inside) + 1 :]))
-    _refuse_two_writes((file.name for file in files), f"{where}/{inside}")
+    # The JVM may complete a write after its driver gave up; Spark puts the write's id into file names.
+    names = (_SPARK_NAME.match(file.name.rpartition("/")[2]) for file in files)
+    if (writes := len({name[1] for name in names if name})) > 1:
+        raise LoadError(
+            f"{where}/{inside} has files of {writes} writes: Spark completed one that was interrupted. "
+            "The plan stays: load again"
+        )
     store.sync_files([file.name for file in files])
     try:
         with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
@@ -276,16 +277,6 @@ def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
         for file, count in zip(files, rows, strict=True)
     )
     return LoadOutput(owner.path, inside, found, owner.format)
-
-
-def _refuse_two_writes(files: Iterable[str], directory: str) -> None:
-    """The JVM may complete a write after its driver gave up; Spark puts the write's id into file names."""
-    writes = {found[1] for file in files if (found := _SPARK_NAME.match(file.rpartition("/")[2]))}
-    if len(writes) > 1:
-        raise LoadError(
-            f"{directory} has files of {len(writes)} writes: Spark completed one that was interrupted. "
-            "The plan stays: load again"
-        )
 
 
 def partition_columns(output: LoadOutput) -> tuple[str, ...] | None:
@@ -312,14 +303,6 @@ def files_in_effect(
             f"{where}: no load was committed yet; that happens when its with block ends without an exception"
         )
     return [f"{out.directory}/{file.name}" for _, out in found for file in out.files]
-
-
-def by_directories(files: Iterable[str]) -> list[list[str]]:
-    """Files of loads and of compactions in separate lists: Spark reads one kind of directory at a time."""
-    kinds: dict[str, list[str]] = {}
-    for file in files:
-        kinds.setdefault(file.partition("=")[0], []).append(file)
-    return list(kinds.values())
 
 
 def check_one_partitioning(where: str, files: Iterable[str]) -> None:

@@ -80,7 +80,10 @@ def table_of(
     reader = spark.read.options(**options).option("basePath", url).format(format)
     given = {name.lower(): value for name, value in options.items()}
     merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{format}.mergeSchema", "false")) == "true"
-    kinds = output_files.by_directories(files)
+    by_kind: dict[str, list[str]] = {}  # Spark reads one kind of directory at a time
+    for file in files:
+        by_kind.setdefault(file.partition("=")[0], []).append(file)
+    kinds = list(by_kind.values())
     urls = [[f"{url}/{file}" for file in some] for some in kinds]
     frames = [reader.load(some).drop(*_OURS) for some in urls]
     if len(frames) == 1 and guess:

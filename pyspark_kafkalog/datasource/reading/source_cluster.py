@@ -74,10 +74,6 @@ class OffsetsGone(Exception):
         self.wanted, self.start, self.end = wanted, start, end
 
 
-def ignore_offsets(start: int, end: int) -> None:
-    """The log message about the offsets is enough."""
-
-
 class SourceCluster(ABC):
     """*Not thread-safe: used by one planner or one task.* Owns its connections; close or release it. Every
     method may raise `KafkaError`, after ``fetchOffset.numRetries`` retries through new connections.
@@ -172,8 +168,8 @@ class SourceCluster(ABC):
         self,
         asked: OffsetRange,
         columns: Sequence[str],
-        on_loss: OnOffsets = ignore_offsets,
-        on_skip: OnOffsets = ignore_offsets,
+        on_loss: OnOffsets = lambda *_: None,
+        on_skip: OnOffsets = lambda *_: None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now. ``on_loss`` is called for deleted
         offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches, with

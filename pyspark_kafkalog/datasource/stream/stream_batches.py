@@ -48,21 +48,14 @@ def losses(
     new = end.keys() - start.keys()
     unknown = new - earliest.keys()
     if unknown:
-        found.append(
-            OffsetsLost(
-                "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
-                f"Failed to find initial offsets for partitions {listed(unknown)}, which may have been "
-                "deleted.",
-            )
+        what = (
+            f"Failed to find initial offsets for partitions {listed(unknown)}, which may have been deleted."
         )
+        found.append(OffsetsLost("INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", what))
     for p in sorted(new & earliest.keys()):
         if earliest[p] != 0:
-            found.append(
-                OffsetsLost(
-                    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-                    f"Added partition {p} starts from {earliest[p]} instead of 0.",
-                )
-            )
+            what = f"Added partition {p} starts from {earliest[p]} instead of 0."
+            found.append(OffsetsLost("ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO", what))
     if gone:
         condition, more = "PARTITIONS_DELETED", ""
         if group is not None:
@@ -71,28 +64,20 @@ def losses(
         found.append(OffsetsLost(condition, f"Partitions {listed(gone)} have been deleted.{more}"))
     for p in sorted(end.keys() & start.keys()):
         if end[p] < start[p]:
-            found.append(
-                OffsetsLost(
-                    "PARTITION_OFFSET_CHANGED",
-                    f"Partition {p} offset was changed from {start[p]} to {end[p]}.",
-                )
-            )
+            what = f"Partition {p} offset was changed from {start[p]} to {end[p]}."
+            found.append(OffsetsLost("PARTITION_OFFSET_CHANGED", what))
     return found
 
 
 def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
     """The losses of a repeated first batch that would now begin after its end."""
     behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
-    if not behind:
-        return []
-    return [
-        OffsetsLost(
-            "START_OF_FIRST_BATCH_NOT_KEPT",
-            f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
-            f"{listed(behind)}, and startingOffsets now means {[start[p] for p in behind]}: the start of the "
-            "query was not kept (streamName and offsetsPath keep it). Begin with a new checkpoint.",
-        )
-    ]
+    what = (
+        f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
+        f"{listed(behind)}, and startingOffsets now means {[start[p] for p in behind]}: the start of the "
+        "query was not kept (streamName and offsetsPath keep it). Begin with a new checkpoint."
+    )
+    return [OffsetsLost("START_OF_FIRST_BATCH_NOT_KEPT", what)] if behind else []
 
 
 def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetRange]:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.errors import DatabaseFailed, LoadError
 from pyspark_kafkalog.ledger.archive import Archive
-from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.records import plan_name, receipts_name
 from pyspark_kafkalog.loads.sql.database import Connect, Database, DatabaseSession, TableName, database_of
@@ -68,13 +67,12 @@ def _audit_table(
             yield f"{at} has rows of load {number}, which is not in effect: the next load removes them"
     rows = {number: tables.of_load(number) for number in loads}
     for number in loads:
-        for finding in _audit_load(archive, archive.commit_at(number), rows[number]):
-            yield f"{at}, load {number}: {finding}"
+        yield from (f"{at}, load {number}: {f}" for f in _audit_load(archive, number, rows[number]))
     yield from (f"{at}, {finding}" for finding in _audit_counts(session, table, claim, rows))
 
 
-def _audit_load(archive: Archive, commit: Commit, rows: list[RangeRow]) -> Iterator[str]:
-    plan = archive.plan(commit.number)
+def _audit_load(archive: Archive, number: int, rows: list[RangeRow]) -> Iterator[str]:
+    plan = archive.plan(number)
     there = {row.range: row for row in rows if row.state == WRITTEN}
     has_receipts = bool(archive.store.names(receipts_name(plan.number)))
     for planned in plan.ranges:
@@ -85,16 +83,14 @@ def _audit_load(archive: Archive, commit: Commit, rows: list[RangeRow]) -> Itera
         elif row.plan_sha256 != plan.sha256:
             yield f"{where} is of another plan"
         elif has_receipts:
-            yield from (
-                f"{where}: {finding}" for finding in _audit_range(archive, commit.number, planned, row)
-            )
+            yield from (f"{where}: {finding}" for finding in _audit_range(archive, plan, planned, row))
     for row in there.values():
         yield f"{row.topic}-{row.kafka_partition} [{row.start_offset}, {row.end_offset}) is not in the plan"
 
 
-def _audit_range(archive: Archive, number: int, planned: PlannedRange, row: RangeRow) -> Iterator[str]:
+def _audit_range(archive: Archive, plan: Plan, planned: PlannedRange, row: RangeRow) -> Iterator[str]:
     try:
-        receipt = archive.receipt(archive.plan(number), planned)
+        receipt = archive.receipt(plan, planned)
     except LoadError as e:
         yield str(e)
         return
@@ -203,8 +199,12 @@ def _remove(tables: OffsetTables, archive: Archive, claim: TableRow, number: int
 
 
 def _take_keys(tables: OffsetTables, archive: Archive, claim: TableRow, number: int) -> None:
-    plan = _plan(archive, number)
-    if plan is None:
+    if not archive.store.exists(plan_name(number)):
+        return
+    try:
+        plan = archive.plan(number)
+    except LoadError as e:
+        log.warning("only the written ranges of load %d are known: %s", number, e)
         return
     taken = {row.range for row in tables.of_load(number)}
     ranges = plan.ranges
@@ -216,13 +216,3 @@ def _take_keys(tables: OffsetTables, archive: Archive, claim: TableRow, number: 
         for planned in ranges
         if range_key(planned) not in taken
     )  # fmt: skip
-
-
-def _plan(archive: Archive, number: int) -> Plan | None:
-    if not archive.store.exists(plan_name(number)):
-        return None
-    try:
-        return archive.plan(number)
-    except LoadError as e:
-        log.warning("only the written ranges of load %d are known: %s", number, e)
-        return None
