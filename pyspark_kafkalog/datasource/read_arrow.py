@@ -184,7 +184,6 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # pyar
         super().__init__(pa.PythonFile(_IpcStream(schema, batches), mode="r"))
 
     def read_next_batch(self) -> pa.RecordBatch:
-        """The next batch. Raises `StopIteration` at the end, and `KafkaError` like `read_arrow`."""
         return next(self._batches)
 
     def read_all(self) -> pa.Table:

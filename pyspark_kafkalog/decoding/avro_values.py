@@ -99,7 +99,6 @@ class _Types:
         return self.of(kind, space, depth + 1)
 
     def _define(self, schema: Mapping[str, Any], space: str) -> str:
-        """Register a named type; returns the namespace inside it."""
         if "name" not in schema:
             return space
         name = schema["name"]
@@ -268,7 +267,6 @@ def _parse(schema: Schema) -> Any:
 
 
 def _shape(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """A function that turns maps into Arrow's pairs; None without maps."""
     import pyarrow.types as t
 
     if t.is_map(kind):

@@ -75,7 +75,6 @@ class Archive:
         return begun.sha256 if (begun := self.begun()) else ""
 
     def begun(self) -> LoadRecord | None:
-        """``load.json``; None before the load was begun."""
         data = self.store.read(LOAD)
         return None if data is None else decode(LoadRecord, data, self.where(LOAD))
 
@@ -98,7 +97,6 @@ class Archive:
         return newest.number if newest else 0
 
     def pending(self) -> Plan | None:
-        """The plan after the newest commit, begun and not committed; or None."""
         return self.head_and_pending()[1]
 
     def head_and_pending(self) -> tuple[Commit | None, Plan | None]:
@@ -135,7 +133,6 @@ class Archive:
         return plan
 
     def commit_of(self, number: int) -> Commit | None:
-        """The commit of this number, or None."""
         return self._commit(number, self.store.read(commit_name(number)))
 
     def _commit(self, number: int, data: bytes | None) -> Commit | None:
@@ -222,7 +219,6 @@ class Archive:
         return [receipt for receipt in each if receipt is not None]
 
     def summary(self, number: int) -> Summary | None:
-        """The summary that replaced a committed load's receipts, or None."""
         data = self.store.read(summary_name(number))
         if data is None:
             return None

@@ -130,7 +130,6 @@ class _Check:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """A `LoadError` is a finding."""
         try:
             yield
         except LoadError as e:
@@ -197,7 +196,6 @@ class _Check:
                 )
 
     def _same_positions(self, commit: Commit) -> None:
-        """A rewind, discard or compaction has the positions of its parent."""
         if commit.parent and commit.parent not in self.commits:
             return  # reported already
         if commit.positions != (self.commits[commit.parent].positions if commit.parent else ()):

@@ -54,7 +54,6 @@ class LoadOutput(LedgerRecord):
 
     @property
     def place(self) -> str:
-        """For people: the path without the run's directory."""
         if self.format in FILE_FORMATS:
             return f"{self.path}/{self.directory.partition('/')[0]}"
         return f"{self.path} table {self.evidence['table']}" if "table" in self.evidence else self.path

@@ -31,7 +31,6 @@ class HistoryRange:
 
 
 def parse_commit(option: str, text: str) -> int:
-    """The number in ``commit:37``; `START` for ``start``."""
     word = text.strip().lower()
     found = _COMMIT.fullmatch(word)
     if found is None and word != "start":

@@ -92,9 +92,10 @@ class Ledger(Archive):
     def identify(self, cluster_id: str, options: Mapping[str, str], *, protocol: str = PROTOCOL_08) -> None:
         """Begin the ledger, after testing the store, or check that it belongs to this cluster.
 
-        ``cluster_id`` is "" if the brokers have none; of ``options`` the subscription is stored. Raises
-        `ForeignCluster` if the ledger belongs to another cluster, or another ``protocol``, whose offsets mean
-        something else, and `UnsafeStore` if the store cannot keep a ledger.
+        ``cluster_id`` is "" if the brokers have none; of ``options`` the subscription is stored. ``protocol``
+        is `PROTOCOL_07` if partitions belong to brokers and offsets are byte positions. Raises
+        `ForeignCluster` if the ledger belongs to another cluster, or holds the other kind of offsets, and
+        `UnsafeStore` if the store cannot keep a ledger.
         """
         subscription = {
             name.lower(): options[name] for name in sorted(options) if name.lower() in _SUBSCRIPTION
@@ -156,9 +157,10 @@ class Ledger(Archive):
         return written
 
     def leave_receipt(self, receipt: Receipt, index: int) -> None:
-        """Store the receipt of range ``index``, or compare it with an earlier attempt's, which stays; if that
-        is of another run, a mark says that this run read the range as well. Raises `ReceiptMismatch` if the
-        earlier attempt read other records.
+        """Store the receipt of range ``index``, or compare it with an earlier attempt's, which stays.
+
+        If that is of another run, a mark says that the receipt's run read the range as well. Raises
+        `ReceiptMismatch` if the earlier attempt read other records.
         """
         path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
         if self.store.create(path, encode(receipt)):
@@ -193,9 +195,9 @@ class Ledger(Archive):
         """Publish a load. A second call with the same ``run`` returns the same commit.
 
         Without ``receipts`` nothing proves that everything was read; the commit counts the rows of the
-        outputs, or has `NOT_COUNTED`. With ``read_by_run`` receipts of other runs are not enough: see
-        `check_read`. Raises `LostRace` if another run committed the load, `IncompleteLoad` if ranges have no
-        receipt or were not read by the run, and `DamagedRecord` if the plan was replaced.
+        outputs, or has `NOT_COUNTED` without outputs. With ``read_by_run`` receipts of other runs are not
+        enough: see `check_read`. Raises `LostRace` if another run committed the load, `IncompleteLoad` if
+        ranges have no receipt or were not read by the run, and `DamagedRecord` if the plan was replaced.
         """
         if mode not in LOAD_MODES:
             raise ValueError(f"mode {mode!r} publishes no plan; {', '.join(LOAD_MODES)} do")
@@ -241,10 +243,11 @@ class Ledger(Archive):
         return self.rewind_to(rewinding_to_commit(self, target), run)
 
     def rewind_to(self, found: Rewind, run: str, note: str = "") -> Commit:
-        """Return to the positions of a `Rewind`, by a new commit; a pending plan, even an unreadable one, is
-        superseded. ``note`` says what was asked for; positions within a load need one. Raises `LoadError` if
-        `gc` removed files that would be in effect again, and `LostRace` if another driver committed
-        meanwhile.
+        """Return to the positions of a `Rewind`, by a new commit.
+
+        Nothing is removed; a pending plan, even an unreadable one, is superseded. ``note`` says what was
+        asked for; positions within a load need one. Raises `LoadError` if `gc` removed files that would be in
+        effect again, and `LostRace` if another driver committed meanwhile.
         """
         live = live_outputs(self.lineage(found.parent)) if found.parent else []
         check_not_removed(self, live)
@@ -260,6 +263,7 @@ class Ledger(Archive):
 
     def compact(self, head: Commit, outputs: Sequence[LoadOutput], run: str) -> Commit:
         """Publish files that replace those of earlier commits, by a commit after ``head``, the newest one.
+
         Raises `LostRace` if another driver committed meanwhile, `LoadError` if a plan is pending.
         """
         if self.store.exists(plan_name(head.number + 1)):

@@ -121,7 +121,6 @@ class Plan(LedgerRecord):
 
     @property
     def starts(self) -> dict[TopicPartition, Position]:
-        """The positions at which this load begins. Computed at each call."""
         starts = {p.key: p.start for p in self.partitions}
         return {key: replace(at, next=starts[key]) for key, at in self.positions.items()}
 
@@ -193,7 +192,6 @@ def _planned(
     *,
     first: bool,
 ) -> PlannedPartition:
-    """A partition subscribed to; ``fresh`` is where it begins if it is not stored."""
     topic_id, start = now.topic_id, fresh
     if was is None:
         reason = "first load" if first else "new partition"
@@ -293,7 +291,6 @@ def _with_ranges(planned: Sequence[PlannedPartition], split: Split) -> tuple[Pla
 
 
 def tiles(ranges: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether ranges, in this order, cover ``[start, end)`` without a gap, an overlap or an empty range."""
     at = start
     for first, last in ranges:
         if first != at or last <= first:

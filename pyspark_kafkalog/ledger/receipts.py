@@ -218,7 +218,6 @@ class Tally:
         }
 
     def _reach(self, start: int, end: int) -> None:
-        """Extend the covered offsets by ``[start, end)``, perhaps over a gap."""
         if self._began is None:
             self._began = start
         elif start > self._next and len(self._gaps) < LISTED_GAPS:

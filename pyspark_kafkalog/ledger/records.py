@@ -66,7 +66,6 @@ def summary_name(plan: int) -> str:
 
 
 def removal_name(compaction: int) -> str:
-    """The record that a compaction's replaced files were removed."""
     return f"{REMOVALS}/{compaction:08d}.json"
 
 
@@ -124,7 +123,6 @@ class LedgerRecord:
     json_order: ClassVar[str] = ""
 
     def flaw(self) -> str | None:
-        """An inconsistency between the values, in words, or None."""
         return None
 
 
@@ -132,7 +130,6 @@ R = TypeVar("R", bound=LedgerRecord)
 
 
 def encode(record: LedgerRecord) -> bytes:
-    """The sealed record, as the bytes to store."""
     values, version = _to_json(record)
     return seal(record.kind, values, version=version)
 
@@ -146,7 +143,6 @@ def decode(cls: type[R], data: bytes, where: str) -> R:
 
 
 def entry(record: LedgerRecord) -> dict[str, object]:
-    """A dataclass as an entry in a record's list."""
     return _to_json(record)[0]
 
 
@@ -213,7 +209,6 @@ _FIELDS: dict[object, list[_Field]] = {}
 
 
 def _fields_of(cls: type[LedgerRecord]) -> list[_Field]:
-    """The fields in the order of the JSON, cached by class."""
     if cls not in _FIELDS:
         hints, known = get_type_hints(cls), {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
         names = dict.fromkeys([*cls.json_order.split(), *known])
@@ -330,7 +325,6 @@ def _digest(body: Mapping[str, object]) -> str:
 
 
 def _spread(value: object, indent: str = "") -> str:
-    """JSON with one line for each field of the record and each object in a list."""
     inner = indent + "  "
     if isinstance(value, dict) and (not indent or any(map(_is_spread, value.values()))):
         lines = [f"{inner}{_plain(name)}: {_spread(one, inner)}" for name, one in value.items()]

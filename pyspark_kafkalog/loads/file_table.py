@@ -102,7 +102,6 @@ class FileTable:
         return None
 
     def check(self, work: Work) -> None:
-        """Claim the path for this load, and check that its table can take these columns."""
         give_spark_keys(work.spark, self._store.location)
         _check_columns(self._frame(work), self._columns)
         claimed = output_files.claim_path(self._store.location, work.ledger, self.format)
@@ -159,7 +158,6 @@ class FileTable:
 
 
 def _last_output(work: Work, path: str) -> tuple[int, LoadOutput | None]:
-    """The newest output in effect that has files in ``path``, and the number of its commit."""
     at = work.plan.parent
     while at:
         commit = work.ledger.commit_at(at)

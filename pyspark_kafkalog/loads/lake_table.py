@@ -55,7 +55,6 @@ def encode_table_commit(ledger: Ledger, plan: Plan, run: str) -> str:
 
 
 def decode_table_commit(version: int, text: str | None, rows: int | None) -> TableCommit | None:
-    """The record in a table's commit; None if it has none of ours."""
     try:
         found = json.loads(text or "")[_KIND]
         load, ledger, sha256, run = (str(found[name]) for name in ("load", "ledger", "plan_sha256", "run"))
@@ -159,7 +158,6 @@ class LakeTable(ABC):
         self._options = dict(options or {})
 
     def check(self, work: Work) -> None:
-        """Check that this block did not write the table before: a load has one commit per table."""
         if any((done.path, done.format) == (self.table, self.format) for done in work.before):
             raise LoadError(
                 f"{self.table} was written in this block already: union the frames and write once"
@@ -290,7 +288,6 @@ class IcebergTable(LakeTable):
 
 
 def _restored(history: DataFrame, row: Row) -> int | None:
-    """The version that a RESTORE of a Delta table restored; None for other operations."""
     if row.operation != "RESTORE":
         return None
     said = row.operationParameters or {}

@@ -28,8 +28,6 @@ _STATE = "_manifest/_commit.json"
 
 
 class _Manifest(NamedTuple):
-    """A list with the number and seal of its commit; 0 and "" if it is damaged."""
-
     listed: bytes
     number: int
     seal: str

@@ -198,7 +198,6 @@ def check_not_copied(found: Claim, ledger: Ledger) -> None:
 
 
 def read_claim(path: str | os.PathLike[str]) -> Claim | None:
-    """The claim of the load that owns ``path``; None if no load does."""
     store = table_store(path)
     data = store.read(CLAIM)
     if data is None:
@@ -280,7 +279,6 @@ def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
 
 
 def partition_columns(output: LoadOutput) -> tuple[str, ...] | None:
-    """The ``partition_by`` columns, from directory names; None without a file."""
     if not output.files:
         return None
     # Spark escapes characters in directory names as %XX.
@@ -306,7 +304,6 @@ def files_in_effect(
 
 
 def check_one_partitioning(where: str, files: Iterable[str]) -> None:
-    """Raise `LoadError` if the directories of these files, in the order of their loads, differ in columns."""
     first: tuple[str, tuple[str, ...]] | None = None
     for file in files:
         load, *inside = file.split("/")

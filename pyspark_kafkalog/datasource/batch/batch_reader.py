@@ -94,7 +94,6 @@ def attempt_number() -> int:
 def tasks_of(
     cluster: SourceCluster, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
 ) -> list[KafkaInputPartition]:
-    """A task for each range, with the node that leads its partition; -1 if ``leaders`` has none."""
     nodes = {r.topic_partition: leaders.get(r.topic_partition, -1) for r in ranges}
     addresses = {node: cluster.address_of(node) for node in set(nodes.values())}
     return [

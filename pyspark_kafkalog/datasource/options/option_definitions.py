@@ -76,7 +76,6 @@ def _is_second(first: str, second: str, text: str) -> bool:
 
 
 def _either(first: str, second: str, allowed: str = "") -> dict[str, Any]:
-    """An option with two words; its value is whether it is the second."""
     check = Check(allowed or f"one of {first}, {second}", lambda value: isinstance(value, bool))
     return {"kind": partial(_is_second, first, second), "check": check}
 
@@ -120,8 +119,6 @@ class StartPlace:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """The load that a read belongs to, and its policies."""
-
     name: str
     offsets_path: str
     """An absolute path."""
@@ -379,7 +376,6 @@ class SourceOptions(Config):
 
     @property
     def v07(self) -> Source07Config | None:
-        """The configuration of a read of Kafka 0.7; None for the wire since 0.8."""
         return self.wire if isinstance(self.wire, Source07Config) else None
 
     @property

@@ -119,8 +119,6 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class SpecificOffsets:
-    """Offsets by partition (placeholders allowed), and an edge for whole topics."""
-
     partitions: Mapping[TopicPartition, int]
     topics: Mapping[str, int] = field(default_factory=dict)
 
@@ -146,8 +144,6 @@ class GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFiles:
-    """The offsets in the ``part-*`` files of ``directory``."""
-
     directory: str
 
 
@@ -213,7 +209,6 @@ def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOf
 
 
 def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
-    """``{"topic": {"0": 1000}}``, milliseconds since the epoch."""
     expected = f'{option} is JSON like {{"topicA":{{"0":1700000000000,"1":1700000000000}}}}, in milliseconds'
     found: OffsetsByPartition = {}
     for topic, value in _json_object(expected, text).items():
@@ -225,7 +220,6 @@ def parse_partition_timestamps(option: str, text: str) -> PartitionTimestamps:
 
 
 def parse_timestamp(option: str, text: str) -> GlobalTimestamp:
-    """Milliseconds since the epoch. Raises `InvalidConfig`."""
     if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) > LONG_MAX:
         raise InvalidConfig(
             f"{option}: Expected a single long value, got {text}; it is a time in milliseconds since the "

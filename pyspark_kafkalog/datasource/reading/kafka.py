@@ -168,7 +168,6 @@ class KafkaCluster(SourceCluster):
         return _RangeRead(self, wanted, columns, on_skip).batches()
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
-        """The metadata of these partitions' topics; `UnknownTopicOrPartition` if one is missing."""
         seen = self.client.metadata(sorted({p.topic for p in partitions}), refresh=True)
         missing = [str(p) for p in sorted(partitions) if p.partition not in seen.topics[p.topic].partitions]
         if missing:
@@ -382,7 +381,6 @@ class IdleClusters:
         return found.cluster
 
     def give_back(self, cluster: Cluster) -> None:
-        """Keep ``cluster`` for the next `take`: nothing failed and no answer is awaited."""
         with self._lock:
             self._drop_old()
             self._idle.append(_Idle(cluster, self._clock.monotonic()))

@@ -467,7 +467,6 @@ class _RangeRead07:
             raise cause
 
     def _next(self, data: memoryview, start: int, at: int) -> int:
-        """The offset of the next sound entry after byte ``at`` of ``data``, or the range's end."""
         most = self._config.max_message_size
         while True:
             found = next_sound_entry(data, at, most)
@@ -505,7 +504,6 @@ class _RangeRead07:
             raise CorruptMessage(_no_entry_at(self._where, position, e)) from e
 
     def _ask(self, position: int, left: int) -> memoryview:
-        """The broker's data at ``position``; waits up to ``kafkaConsumer.pollTimeoutMs``."""
         cluster, where, timeout_ms = self._cluster, self._where, self._options.poll_timeout_ms
         deadline = Deadline.after(timeout_ms / 1000, cluster.clock)
         # Bytes after the range belong to another task, or to none.

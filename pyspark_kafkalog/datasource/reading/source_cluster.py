@@ -114,7 +114,6 @@ class SourceCluster(ABC):
         """
 
     def resolve(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The same offsets with `EARLIEST_OFFSET` and `LATEST_OFFSET` replaced by the log's current ends."""
         # ListOffsets and 0.7's OFFSETS use the same two numbers for a log's ends as Spark's JSON.
         open_ends = {p: o for p, o in offsets.items() if o in (EARLIEST_OFFSET, LATEST_OFFSET)}
         return {**offsets, **(self.offsets(open_ends) if open_ends else {})}
@@ -235,7 +234,6 @@ class SourceCluster(ABC):
 def assigned(
     subscription: Assign, existing: Collection[TopicPartition], *, missing_ok: bool
 ) -> list[TopicPartition]:
-    """The assigned partitions that exist. Raises `UnknownTopicOrPartition` unless ``missing_ok``."""
     missing = [str(p) for p in subscription.partitions if p not in existing]
     if missing and not missing_ok:
         raise UnknownTopicOrPartition(f"assigned partitions are not there: {', '.join(missing)}")
@@ -289,7 +287,6 @@ def open_cluster(
 
 
 def close_idle_connections() -> None:
-    """Close the connections that `opened_cluster` keeps in this process."""
     from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
 
     IDLE_CLUSTERS.clear()

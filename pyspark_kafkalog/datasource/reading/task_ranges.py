@@ -52,7 +52,6 @@ def _split_to_minimum(ranges: Sequence[OffsetRange], minimum: int) -> list[Offse
 
 
 def _cut(r: OffsetRange, count: int) -> list[OffsetRange]:
-    """``count`` non-empty parts; the later ones take the remainder."""
     parts, start = [], r.start
     for parts_left in range(min(count, r.size), 0, -1):
         end = start + (r.end - start) // parts_left
@@ -158,7 +157,6 @@ _PASSED_OVER = (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 def split_by_bytes(cluster: Cluster, ranges: Sequence[OffsetRange], max_bytes: int) -> list[OffsetRange]:
-    """Cut resolved ranges so that none takes much more than ``max_bytes`` of log, by samples."""
     samples = sample(cluster, by_partition(ranges))
     return [part for r in ranges for part in cut_by_bytes(r, samples.get(r.topic_partition, []), max_bytes)]
 
@@ -261,7 +259,6 @@ def fair_shares(limit: int, sizes: Sequence[int]) -> list[int]:
 
 
 def cap_offsets(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
-    """The beginnings of the ranges, with ``limit`` offsets in all."""
     shares = fair_shares(limit, [max(0, r.size) for r in ranges])
     return [replace(r, end=r.start + share) for r, share in zip(ranges, shares, strict=True)]
 

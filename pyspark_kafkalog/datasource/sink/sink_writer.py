@@ -100,7 +100,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """A batch write: at least once; in transactions, visible once all tasks have succeeded."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send one task's rows; returns once all are stored."""
         return self._write(iterator, stream=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -158,7 +157,6 @@ def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
 
 
 def _for_batch(config: ProducerConfig, context: TaskContext | None) -> ProducerConfig:
-    """After a stream's first batch the cluster has answered other tasks."""
     batch = context and context.getLocalProperty(_BATCH_ID)
     return replace(config, answered_before=True) if batch and int(batch) > 0 else config
 

@@ -252,7 +252,6 @@ def _open_for_writing(client: Any, path: str) -> Any:
 
 
 def _holder(record: bytes | None) -> tuple[str, bool]:
-    """The text of a lock's holder, and whether it was a process of this host that is dead."""
     try:
         found = json.loads(record or b"")
         holder, host, pid = str(found["holder"]), str(found["host"]), int(found["pid"])

@@ -54,7 +54,6 @@ class _StoreTest:
         self._check(not self._store.exists(name), "remove leaves the record")
 
     def one_racer_wins(self) -> None:
-        """Threads create the same name at the same time, and one reads it meanwhile."""
         payloads = [bytes([ord("a") + racer]) * _RACED_BYTES for racer in range(_RACERS)]
         for at in range(_ROUNDS):
             won, seen = self._race(self._new(f"race-{at}"), payloads)

@@ -51,7 +51,6 @@ class Dialect:
 
 
 def converted(batch: pa.RecordBatch, at: int, convert: Callable[[pa.Array], _Made]) -> _Made:
-    """The result of ``convert`` for column number ``at``; `UnstorableValue` names column and record."""
     column, field = batch.column(at), batch.schema.field(at)
     try:
         return convert(column)
@@ -219,7 +218,6 @@ class Database:
 
     @contextmanager
     def session(self) -> Iterator[DatabaseSession]:
-        """A connection during the context; rolls back uncommitted changes at its end."""
         with self.failures("cannot be opened"):
             connection = self.connect()
         try:

@@ -116,7 +116,6 @@ def range_row(
     now: str,
     state: str = WRITTEN,
 ) -> RangeRow:
-    """The row for a planned range: ``receipt`` is what was read, ``rows`` how many rows were written."""
     return RangeRow(
         table_name=str(table),
         load_number=plan.number,
@@ -237,7 +236,6 @@ class OffsetTables:
         return self._ranges("WHERE table_name = ? AND load_number = ?", (str(self.table), number))
 
     def states(self, after: int = 0) -> dict[int, set[str]]:
-        """The loads above ``after`` that have rows, and the states of their ranges."""
         rows = self.session.query(
             f"SELECT DISTINCT load_number, state FROM {self._offsets_sql} "
             "WHERE table_name = ? AND load_number > ?",
@@ -249,7 +247,6 @@ class OffsetTables:
         return found
 
     def add(self, rows: Iterable[RangeRow]) -> None:
-        """Add rows for ranges; the database refuses a key that exists."""
         names = ", ".join(_OFFSETS_COLUMNS)
         for row in rows:
             values = astuple(row)

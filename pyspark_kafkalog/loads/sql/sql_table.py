@@ -99,7 +99,6 @@ class SqlTasks:
             return OffsetTables(session, self.table).find(self.plan.number, planned)
 
     def _write(self, part: LoadInputPartition) -> RangeRow | None:
-        """Write the range; returns None, or the row of another attempt that was first."""
         planned, receipt = part.planned, None
         try:
             with self.database.session() as session:
@@ -229,7 +228,6 @@ class SqlTable:
             self.database.dialect.quote(load_column)
 
     def check(self, work: Work, /) -> None:
-        """Create and claim the tables, check the columns, and remove rows of loads not in effect."""
         if self._transform is not None and not work.is_whole:
             raise InvalidConfig(
                 "df= and transform= exclude each other: transform= is applied to the load's own rows"
