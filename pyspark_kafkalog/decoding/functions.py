@@ -196,24 +196,15 @@ def decode_column(
                 reason = str(e)
         decoded.append(found)
         reasons.append(reason)
-    column = _column(decoded, reasons, column_of)
-    return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], ["value", "reason"])
-
-
-def _column(
-    decoded: list[Any], reasons: list[str | None], column_of: Callable[[list[Any]], pa.Array]
-) -> pa.Array:
-    import pyarrow as pa
-
     misfits = (pa.ArrowException, OverflowError, TypeError, ValueError)
     try:
-        return column_of(decoded)
+        column = column_of(decoded)
     except misfits:
-        pass
-    # A value, such as a damaged number, does not fit its type: find it.
-    for index, value in enumerate(decoded):
-        try:
-            column_of([value])
-        except misfits as e:
-            decoded[index], reasons[index] = None, f"does not fit the column: {e}"
-    return column_of(decoded)
+        # A value, such as a damaged number, does not fit its type: find it.
+        for index, value in enumerate(decoded):
+            try:
+                column_of([value])
+            except misfits as e:
+                decoded[index], reasons[index] = None, f"does not fit the column: {e}"
+        column = column_of(decoded)
+    return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], ["value", "reason"])

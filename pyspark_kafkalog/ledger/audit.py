@@ -60,30 +60,26 @@ _COUNTS = (
 
 
 def _rows(archive: Archive, commit: Commit, in_effect: bool) -> list[AuditRow]:
-    plan, found = archive.plan(commit.number), _found(archive, commit)
-    rows = []
-    for p in plan.partitions:
-        if p.start == p.end:
-            continue
-        seen = found.get(p.key)
-        rows.append(
-            AuditRow(
-                load=commit.number,
-                mode=commit.mode,
-                at=commit.created,
-                in_effect=in_effect,
-                topic=p.topic,
-                broker=None if p.broker == NO_BROKER else p.broker,
-                partition=p.partition,
-                start=p.start,
-                end=p.end,
-                offsets=p.end - p.start,
-                **{name: getattr(seen, name, None) for name in _COUNTS},
-                lost=None if seen is None else count_offsets(seen.lost),
-                skipped=None if seen is None else count_offsets(seen.skipped),
-            )
+    seen = _found(archive, commit)
+    return [
+        AuditRow(
+            load=commit.number,
+            mode=commit.mode,
+            at=commit.created,
+            in_effect=in_effect,
+            topic=p.topic,
+            broker=None if p.broker == NO_BROKER else p.broker,
+            partition=p.partition,
+            start=p.start,
+            end=p.end,
+            offsets=p.end - p.start,
+            **{name: getattr(seen.get(p.key), name, None) for name in _COUNTS},
+            lost=count_offsets(seen[p.key].lost) if p.key in seen else None,
+            skipped=count_offsets(seen[p.key].skipped) if p.key in seen else None,
         )
-    return rows
+        for p in archive.plan(commit.number).partitions
+        if p.start != p.end
+    ]
 
 
 def _found(archive: Archive, commit: Commit) -> dict[TopicPartition, RangeFacts]:

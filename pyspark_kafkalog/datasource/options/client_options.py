@@ -98,8 +98,10 @@ def wire_config(options: SourceOptions, given: Mapping[str, str]) -> ConsumerCon
         raise InvalidConfig(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer"
         )
-    of_groups = _zookeeper_names() if options.offset_store == ZOOKEEPER else set()
-    known = {item.name.lower() for item in describe(type(options))} | of_groups
+    known = {item.name.lower() for item in describe(type(options))}
+    if options.offset_store == ZOOKEEPER:
+        items = [item for item in describe(ZooKeeperConfig) if item.name != _CONNECT]
+        known |= {_PREFIX + name.lower() for item in items for name in (item.name, *item.aliases)}
     given = {**given, "kafka.isolation.level": options.isolation}
     values = client_properties(ConsumerConfig, given, warn_except=known)
     try:
@@ -138,11 +140,9 @@ def _wire_07(given: Mapping[str, str]) -> Source07Config:
 def _check_unprotected(given: Mapping[str, str]) -> None:
     """Refuse TLS and logins, which 0.7 does not have: the connection would silently be in plain text."""
     protocol = given.get(_PROTOCOL, "").strip().upper()
-    protected = (
-        [] if protocol else [key for key in given if key.startswith((f"{_PREFIX}sasl.", f"{_PREFIX}ssl."))]
-    )
-    if protocol not in ("", "PLAINTEXT"):
-        protected = [_PROTOCOL]
+    protected = [key for key in given if key.startswith((f"{_PREFIX}sasl.", f"{_PREFIX}ssl."))]
+    if protocol:
+        protected = [] if protocol == "PLAINTEXT" else [_PROTOCOL]
     if protected:
         raise InvalidConfig(
             f"{', '.join(sorted(protected))}: Kafka 0.7 has neither TLS nor SASL. Remove these options, or "
@@ -191,11 +191,6 @@ def _group_zookeeper(given: Mapping[str, str]) -> ZooKeeperConfig:
     (connect,) = (item for item in describe(ZooKeeperConfig) if item.name == _CONNECT)
     values = client_properties(ZooKeeperConfig, given, left_out=(_CONNECT,))
     return ZooKeeperConfig(**{**values, connect.field: connect.read(place, "option")})
-
-
-def _zookeeper_names() -> set[str]:
-    items = [item for item in describe(ZooKeeperConfig) if item.name != _CONNECT]
-    return {_PREFIX + name.lower() for item in items for name in (item.name, *item.aliases)}
 
 
 def check_partition_names(subscription: Subscription, *limits: StartLimit, per_broker: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
@@ -124,7 +124,16 @@ class KafkaCluster(SourceCluster):
 
         earliest, latest = edge(EARLIEST_OFFSET), edge(LATEST_OFFSET)
         seen = self._retry(lambda: self._metadata(partitions))
-        return {p: _facts(seen, p, earliest[p], latest[p]) for p in partitions}
+        # Only a load's plan asks; tasks do not import the ledger.
+        from pyspark_kafkalog.ledger.plan import PartitionFacts
+
+        facts = {}
+        for p in partitions:
+            topic = seen.topics[p.topic]
+            leader, epoch = topic.partitions[p.partition].leader, topic.partitions[p.partition].leader_epoch
+            address = peer_name(*seen.brokers[leader]) if leader in seen.brokers else ""
+            facts[p] = PartitionFacts(_topic_id(topic), leader, address, epoch, earliest[p], latest[p])
+        return facts
 
     def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         seen = self._retry(lambda: self._metadata(partitions))
@@ -215,23 +224,6 @@ def _zookeeper_group(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
     from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
     return ZooKeeperGroup(store, group, PROTOCOL_08)
-
-
-def _facts(seen: ClusterMetadata, partition: TopicPartition, earliest: int, latest: int) -> PartitionFacts:
-    # Only a load's plan asks; tasks do not import the ledger.
-    from pyspark_kafkalog.ledger.plan import PartitionFacts
-
-    topic = seen.topics[partition.topic]
-    found = topic.partitions[partition.partition]
-    address = seen.brokers.get(found.leader)
-    return PartitionFacts(
-        topic_id=_topic_id(topic),
-        leader=found.leader,
-        address=peer_name(*address) if address else "",
-        leader_epoch=found.leader_epoch,
-        earliest=earliest,
-        latest=latest,
-    )
 
 
 def _topic_id(topic: TopicMetadata) -> str:
@@ -354,11 +346,6 @@ KEPT_SECONDS = 60.0
 """How long one stays: shorter than brokers keep idle connections (``connections.max.idle.ms``, 10 min)."""
 
 
-class _Idle(NamedTuple):
-    cluster: Cluster
-    since: float
-
-
 class IdleClusters:
     """*Thread-safe.* Idle clusters by client properties, handed out once; failed ones are not given back. A
     forked process begins with none: a connection cannot have two owners.
@@ -367,30 +354,30 @@ class IdleClusters:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._idle: deque[_Idle] = deque()
+        self._idle: deque[tuple[Cluster, float]] = deque()  # idle since when, oldest first
         self._process = os.getpid()
 
     def take(self, config: ClientConfig) -> Cluster:
         with self._lock:
             self._drop_old()
-            found = next((idle for idle in reversed(self._idle) if idle.cluster.config == config), None)
-            if found is None:
+            idle = next((idle for idle in reversed(self._idle) if idle[0].config == config), None)
+            if idle is None:
                 return Cluster(config, clock=self._clock)
-            self._idle.remove(found)
-        found.cluster.drop_lost()
-        return found.cluster
+            self._idle.remove(idle)
+        idle[0].drop_lost()
+        return idle[0]
 
     def give_back(self, cluster: Cluster) -> None:
         with self._lock:
             self._drop_old()
-            self._idle.append(_Idle(cluster, self._clock.monotonic()))
+            self._idle.append((cluster, self._clock.monotonic()))
             while len(self._idle) > CAPACITY:
-                self._idle.popleft().cluster.close()
+                self._idle.popleft()[0].close()
 
     def clear(self) -> None:
         with self._lock:
             while self._idle:
-                self._idle.popleft().cluster.close()
+                self._idle.popleft()[0].close()
 
     def _drop_old(self) -> None:
         if self._process != os.getpid():
@@ -398,8 +385,8 @@ class IdleClusters:
             self._idle.clear()
             self._process = os.getpid()
         oldest = self._clock.monotonic() - KEPT_SECONDS
-        while self._idle and self._idle[0].since < oldest:
-            self._idle.popleft().cluster.close()
+        while self._idle and self._idle[0][1] < oldest:
+            self._idle.popleft()[0].close()
 
 
 IDLE_CLUSTERS = IdleClusters()

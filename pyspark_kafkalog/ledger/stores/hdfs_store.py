@@ -257,15 +257,14 @@ def _holder(record: bytes | None) -> tuple[str, bool]:
         holder, host, pid = str(found["holder"]), str(found["host"]), int(found["pid"])
     except (ValueError, KeyError, TypeError):
         return "another driver", False
-    return holder, host == socket.gethostname() and not _is_alive(pid)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as e:
-        return not isinstance(e, ProcessLookupError)
-    return True
+    if host == socket.gethostname():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return holder, True
+        except OSError:
+            pass  # of another user
+    return holder, False
 
 
 def _stored(name: str, info: Any) -> StoredFile:

@@ -86,7 +86,11 @@ class LocalStore:
             fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             with _failures(path, "lock"):
-                _lock(fd, path)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    other = os.pread(fd, 4096, 0).decode("utf-8", "replace") or "another driver"
+                    raise LoadBusy(f"{path} is held by {other}: wait until that ends, or stop it") from None
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, holder.encode(), 0)
             try:
@@ -186,14 +190,6 @@ def _link(unfinished: Path, path: Path) -> bool:
             ) from e
         raise
     return True
-
-
-def _lock(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(fd, 4096, 0).decode("utf-8", "replace") or "another driver"
-        raise LoadBusy(f"{path} is held by {holder}: wait until that ends, or stop it") from None
 
 
 def _make_directory(path: Path) -> None:
