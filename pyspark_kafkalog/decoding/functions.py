@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,17 +128,13 @@ def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa
     return decoded
 
 
-_DECODERS: dict[AvroFormat | ProtobufFormat, Callable[[pa.Array], pa.StructArray]] = {}
-"""Decoders cache schemas. One per format and process: tasks run here one after the other."""
-
-
+@cache
 def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.StructArray]:
-    if format not in _DECODERS:
-        from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
-        from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder
+    """Decoders cache schemas. One per format and process: tasks run here one after the other."""
+    from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
+    from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder
 
-        _DECODERS[format] = AvroDecoder(format) if isinstance(format, AvroFormat) else ProtobufDecoder(format)
-    return _DECODERS[format]
+    return AvroDecoder(format) if isinstance(format, AvroFormat) else ProtobufDecoder(format)
 
 
 def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject: str | None) -> Schema:

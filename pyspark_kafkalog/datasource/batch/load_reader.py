@@ -27,12 +27,10 @@ from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated, briefly
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
-from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
     from pyspark_kafkalog.ledger.receipts import Receipt
 
 _PLANNING_SECONDS = 120.0
@@ -52,10 +50,8 @@ class LoadInputPartition(KafkaInputPartition):
 
     @property
     def planned(self) -> PlannedRange:
-        where = self.topic_partition
-        return PlannedRange(
-            where.topic, where.partition, self.topic_id, self.start, self.end, broker=where.broker
-        )
+        broker = self.topic_partition.broker
+        return PlannedRange(self.topic, self.partition, self.topic_id, self.start, self.end, broker=broker)
 
 
 class LoadReader(BatchReader):
@@ -179,7 +175,13 @@ class LoadReader(BatchReader):
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
         where = task.topic_partition
         with self._opened(task) as cluster:
-            _check_topic(task, where, cluster)
+            topic_id = cluster.topic_ids([where])[where]
+            if task.topic_id and topic_id and topic_id != task.topic_id:
+                # It may have the planned offsets, with other records.
+                raise TopicRecreated(
+                    f"{where} was deleted and created again after it was planned: topic id {task.topic_id} "
+                    f"is now {topic_id}. onTopicRecreated says what the next load does"
+                )
             wanted = OffsetRange(where, task.start, task.end)
             for batch in cluster.rows(wanted, self._columns + extra, tally.lose, tally.skip):
                 plan()
@@ -226,16 +228,6 @@ def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
             "was replaced meanwhile. Make a new DataFrame with load()"
         )
     return plan
-
-
-def _check_topic(task: LoadInputPartition, where: TopicPartition, cluster: SourceCluster) -> None:
-    """A recreated topic may have the planned offsets, with other records."""
-    found = cluster.topic_ids([where])[where]
-    if task.topic_id and found and found != task.topic_id:
-        raise TopicRecreated(
-            f"{where} was deleted and created again after it was planned: topic id {task.topic_id} is now "
-            f"{found}. onTopicRecreated says what the next load does"
-        )
 
 
 def _action() -> str:

@@ -79,9 +79,8 @@ def split_at(
         if r.size <= 0:
             continue
         between = [offset for offset in allowed.get(r.topic_partition, ()) if r.start < offset < r.end]
-        wanted = [
-            p.start for p in ideal if p.topic_partition == r.topic_partition and r.start < p.start < r.end
-        ]
+        starts = (p.start for p in ideal if p.topic_partition == r.topic_partition)
+        wanted = [start for start in starts if r.start < start < r.end]
         cuts = {min(between, key=lambda at: abs(at - cut)) for cut in wanted} if between else set()
         edges = [r.start, *sorted(cuts), r.end]
         parts += [replace(r, start=start, end=end) for start, end in pairwise(edges)]

@@ -98,7 +98,7 @@ class FileStarts:
             )
         while True:
             self._number = number = self._newest()
-            if number == 0 or self._store.exists(_done(number)):
+            if number == 0 or self._store.exists(_name(number, _SPENT)):
                 return None
             found = self._read(number)
             if found is not None:
@@ -111,7 +111,11 @@ class FileStarts:
         data = json.dumps(encode_offsets(start), indent=2).encode() + b"\n"
         created = self._store.create(_name(number), data)
         counts = dict(start) if created else self._read(number)
-        if counts is None or self._newest() > number or (not created and self._store.exists(_done(number))):
+        if (
+            counts is None
+            or self._newest() > number
+            or (not created and self._store.exists(_name(number, _SPENT)))
+        ):
             # A start that another driver has spent is not this one's start.
             raise StartSuperseded(
                 f"{self._store.location}: another run of this stream began at the same time and is ahead: "
@@ -127,7 +131,7 @@ class FileStarts:
             return
         number = self._newest() if self._number is None else self._number
         if number:
-            self._store.create(_done(number), b"")
+            self._store.create(_name(number, _SPENT), b"")
         self._spent = True
 
     def _newest(self) -> int:
@@ -141,7 +145,7 @@ class FileStarts:
         """Remove older starts, each before its ``.done`` file, so that none looks unspent."""
         for number, ending in sorted(self._records(), key=lambda record: (record[0], record[1] != _START)):
             if number < newest:
-                self._store.remove(_name(number) if ending == _START else _done(number))
+                self._store.remove(_name(number, ending))
 
     def _read(self, number: int) -> OffsetsByPartition | None:
         data = self._store.read(_name(number))
@@ -211,9 +215,5 @@ def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> 
     return None
 
 
-def _name(number: int) -> str:
-    return f"start-{number:08}.{_START}"
-
-
-def _done(number: int) -> str:
-    return f"start-{number:08}.{_SPENT}"
+def _name(number: int, ending: str = _START) -> str:
+    return f"start-{number:08}.{ending}"

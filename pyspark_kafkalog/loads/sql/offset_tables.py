@@ -164,11 +164,7 @@ class OffsetTables:
         if found is None:
             self._refuse_another_name()
             try:
-                names = ", ".join(_TABLES_COLUMNS)
-                values = astuple(ours)
-                self.session.run(
-                    f"INSERT INTO {self._tables_sql} ({names}) VALUES ({placeholders(len(values))})", values
-                )
+                self._insert(self._tables_sql, _TABLES_COLUMNS, ours)
                 self.session.commit()
             except DatabaseFailed:
                 self.session.rollback()  # another driver may have been first
@@ -247,12 +243,13 @@ class OffsetTables:
         return found
 
     def add(self, rows: Iterable[RangeRow]) -> None:
-        names = ", ".join(_OFFSETS_COLUMNS)
         for row in rows:
-            values = astuple(row)
-            self.session.run(
-                f"INSERT INTO {self._offsets_sql} ({names}) VALUES ({placeholders(len(values))})", values
-            )
+            self._insert(self._offsets_sql, _OFFSETS_COLUMNS, row)
+
+    def _insert(self, into: str, columns: Iterable[str], row: RangeRow | TableRow) -> None:
+        values = astuple(row)
+        statement = f"INSERT INTO {into} ({', '.join(columns)}) VALUES ({placeholders(len(values))})"
+        self.session.run(statement, values)
 
     def supersede(self, number: int) -> None:
         self.session.run(
