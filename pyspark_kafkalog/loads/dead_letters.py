@@ -108,12 +108,12 @@ def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]
 def _reasons(written: LoadOutput) -> list[str]:
     import pyarrow.parquet as pq
 
-    found: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     store = open_store(written.path)
     for file in written.files:
         with store.open_file(StoredFile(f"{written.directory}/{file.name}", file.bytes, 0)) as opened:
             column = pq.ParquetFile(opened).read(columns=["reason"])["reason"]
-        found |= dict.fromkeys(column.unique().to_pylist())
-        if len(found) >= _NAMED_COUNT:
+        reasons |= dict.fromkeys(column.unique().to_pylist())
+        if len(reasons) >= _NAMED_COUNT:
             break
-    return list(found)[:_NAMED_COUNT]
+    return list(reasons)[:_NAMED_COUNT]

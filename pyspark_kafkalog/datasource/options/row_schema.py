@@ -26,10 +26,6 @@ COLUMN_TYPES_07 = {**COLUMN_TYPES, "innerIndex": "int"}
 """The same for Kafka 0.7, with the place of a message in its compressed entry."""
 
 
-def column_types(*, per_broker: bool) -> dict[str, str]:
-    return COLUMN_TYPES_07 if per_broker else COLUMN_TYPES
-
-
 def parse_columns(text: str) -> tuple[str, ...]:
     by_key = {name.lower(): name for name in COLUMN_TYPES_07}
     named = [name.strip().lower() for name in text.split(",") if name.strip()]
@@ -73,7 +69,7 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 
 def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ...]:
     """The columns of a user's ``.schema(...)``; types must be ours, as Spark does not cast our batches."""
-    types = column_types(per_broker=per_broker)
+    types = COLUMN_TYPES_07 if per_broker else COLUMN_TYPES
     ours = {field.name: field for field in spark_schema(tuple(types)).fields}
     wrong = [
         f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"

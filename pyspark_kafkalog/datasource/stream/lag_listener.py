@@ -73,7 +73,11 @@ class LagListener(StreamingQueryListener):
         Raises `InvalidConfig` if ``commit`` is not a stream's options, or names no group.
         """
         self._on_lag, self._query = on_lag, query
-        self._commit = None if commit is None else _with_group(commit)
+        self._commit = None if commit is None else parse_stream_options(commit)
+        if self._commit is not None and self._commit.group_id is None:
+            raise InvalidConfig(
+                "commit needs kafka.group.id: the group to which the stream's offsets are committed"
+            )
         self._lock = threading.Lock()
         self._lags: dict[tuple[str, int], SourceLag] = {}
 
@@ -133,15 +137,6 @@ def _offsets_in(text: str | None) -> OffsetsByPartition | None:
         return decode_offsets(value) if isinstance(value, dict) and "version" in value else None
     except (ValueError, InvalidConfig):
         return None
-
-
-def _with_group(given: Mapping[str, str]) -> StreamOptions:
-    options = parse_stream_options(given)
-    if options.group_id is None:
-        raise InvalidConfig(
-            "commit needs kafka.group.id: the group to which the stream's offsets are committed"
-        )
-    return options
 
 
 def _commit(options: StreamOptions, reached: OffsetsByPartition) -> None:

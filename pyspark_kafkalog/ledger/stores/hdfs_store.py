@@ -80,19 +80,16 @@ class HdfsStore:
             unfinished = _write_beside(client, path, data, durable=True)
             try:
                 renamed = _rename(client, unfinished, path)
-                return self._read_back(name) == data if renamed is None else renamed
+                stored = self.read(name) if renamed is None else None
+                if renamed is None and stored is None:
+                    raise LoadError(
+                        f"cannot write {self.location}/{name}: its temporary file is gone, and nothing is "
+                        f"there; does another program remove {_UNFINISHED}* files?"
+                    )
+                return stored == data if renamed is None else renamed
             finally:
                 with suppress(OSError, RuntimeError):
                     client.delete(unfinished)
-
-    def _read_back(self, name: str) -> bytes:
-        data = self.read(name)
-        if data is None:
-            raise LoadError(
-                f"cannot write {self.location}/{name}: its temporary file is gone, and nothing is there; "
-                f"does another program remove {_UNFINISHED}* files?"
-            )
-        return data
 
     def read(self, name: str) -> bytes | None:
         with self._at(name, "read") as (client, path), suppress(FileNotFoundError):

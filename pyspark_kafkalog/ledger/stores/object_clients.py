@@ -143,17 +143,15 @@ def _settings(address: StoreAddress) -> _Settings:
         endpoint = "https://" + address.root.rpartition("@")[2].replace(".dfs.", ".blob.", 1)
     if endpoint:
         settings.setdefault(setting, endpoint)
-    _check(settings.get(setting), next((name for name in variables if os.environ.get(name)), setting))
-    return tuple(sorted(settings.items()))
-
-
-def _check(endpoint: str | None, name: str) -> None:
-    """obstore panics on an address without a scheme."""
-    parts = urlsplit(endpoint or "https://none")
+    parts = urlsplit(settings.get(setting) or "https://none")
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        # obstore panics on an address without a scheme.
+        name = next((name for name in variables if os.environ.get(name)), setting)
         raise LoadError(
-            f"{name} is {masked(str(endpoint))}; it must be http:// or https:// and a host, without a user"
+            f"{name} is {masked(str(settings.get(setting)))}; it must be http:// or https:// and a host, "
+            "without a user"
         )
+    return tuple(sorted(settings.items()))
 
 
 def _open(address: StoreAddress, settings: dict[str, Any], location: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import suppress
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.store import Store
@@ -64,21 +65,15 @@ class _StoreTest:
 
     def hold_excludes(self) -> None:
         name = self._new("hold")
-        with self._store.hold(name, "a test"):
-            try:
-                with self._store.hold(name, "a second test"):
-                    self._check(False, "two callers hold one name at the same time")
-            except LoadBusy:
-                pass
+        with self._store.hold(name, "a test"), suppress(LoadBusy), self._store.hold(name, "a second test"):
+            self._check(False, "two callers hold one name at the same time")
         with self._store.hold(name, "a third test"):
             pass
 
     def clean_up(self) -> None:
         for name in self._made:
-            try:
+            with suppress(LoadError):  # the result of the test says more
                 self._store.remove(name)
-            except LoadError:  # the result of the test says more
-                continue
 
     def _race(self, name: str, payloads: list[bytes]) -> tuple[list[int], set[bytes | None]]:
         won: list[int] = []

@@ -160,25 +160,19 @@ def _postgresql_type(kind: pa.DataType) -> str | None:
         return f"numeric({kind.precision},{kind.scale})"
     if t.is_dictionary(kind):
         return _postgresql_type(kind.value_type)
-    for is_kind, name in (
-        (t.is_boolean, "boolean"),
-        (t.is_unsigned_integer, "bigint"),
-        (t.is_int64, "bigint"),
-        (t.is_int32, "integer"),
-        (t.is_integer, "smallint"),
-        (t.is_float64, "double precision"),
-        (t.is_floating, "real"),
-        (t.is_string, "text"),
-        (t.is_large_string, "text"),
-        (t.is_binary, "bytea"),
-        (t.is_large_binary, "bytea"),
-        (t.is_fixed_size_binary, "bytea"),
-        (t.is_date, "date"),
-        (t.is_time, "time"),
-    ):
-        if is_kind(kind):
-            return name
-    return None
+    kinds = {
+        "boolean": (t.is_boolean,),
+        "bigint": (t.is_unsigned_integer, t.is_int64),
+        "integer": (t.is_int32,),
+        "smallint": (t.is_integer,),
+        "double precision": (t.is_float64,),
+        "real": (t.is_floating,),
+        "text": (t.is_string, t.is_large_string),
+        "bytea": (t.is_binary, t.is_large_binary, t.is_fixed_size_binary),
+        "date": (t.is_date,),
+        "time": (t.is_time,),
+    }
+    return next((name for name, tests in kinds.items() if any(test(kind) for test in tests)), None)
 
 
 SQLITE = Dialect("sqlite", '"', _sqlite_type, _store_sqlite)
