@@ -57,29 +57,25 @@ def compact(
         chosen = small_outputs(live_outputs(ledger.lineage(), owner.path), target_bytes)
         if head is None or not chosen:
             return None
+        number = head.number + 1
         if ledger.pending() is not None:
-            raise LoadError(
-                f"load {head.number + 1} of {ledger.location} is pending: load first, then compact"
-            )
+            raise LoadError(f"load {number} of {ledger.location} is pending: load first, then compact")
         run = uuid.uuid4().hex
-        inside = output_files.compaction_directory(head.number + 1, run)
+        inside = output_files.compaction_directory(number, run)
         files = [f"{out.directory}/{file.name}" for _, out in chosen for file in out.files]
         sizes = [file for _, out in chosen for file in out.files]
         rows, size = sum(file.rows for file in sizes), sum(file.bytes for file in sizes)
         # As strings: 007 as a number would be written as 7.
         frame = table_of(spark, store.url, owner.format, files, {"mergeSchema": "true"}, guess=False)
         columns = output_files.partition_columns(chosen[0][1]) or ()
-        if columns:
-            frame = frame.repartition(*(frame[f"`{name.replace('`', '``')}`"] for name in columns))
-        else:
-            frame = frame.coalesce(-(-size // target_bytes))
-        writer = frame.write.mode("overwrite")
+        parts = [frame[f"`{name.replace('`', '``')}`"] for name in columns]
+        frame = frame.repartition(*parts) if parts else frame.coalesce(-(-size // target_bytes))
         ours = {
             "partitionOverwriteMode": "static",
             "maxRecordsPerFile": str(max(1, rows * target_bytes // size)),
         }
-        writer = writer.options(**ours, **option_texts(options)).partitionBy(*columns)
-        writer.format(owner.format).save(f"{store.url}/{inside}")
+        writer = frame.write.mode("overwrite").options(**ours, **option_texts(options))
+        writer.partitionBy(*columns).format(owner.format).save(f"{store.url}/{inside}")
         written = output_files.written_files(where, inside)
         if written.rows != rows:
             raise LoadError(
