@@ -37,7 +37,7 @@ from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, Lo
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, make_plan
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 from tests.support.spark.spark_environments import s3a_keys

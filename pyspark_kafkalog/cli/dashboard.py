@@ -329,7 +329,7 @@ def _topics(
 class LedgerLoads:
     def __init__(self, place: str) -> None:
         from pyspark_kafkalog.ledger.stores.local_store import LocalStore
-        from pyspark_kafkalog.ledger.stores.store import open_store
+        from pyspark_kafkalog.ledger.stores.locations import open_store
 
         store = open_store(place)
         if isinstance(store, LocalStore) and not Path(store.location).is_dir():

@@ -202,8 +202,7 @@ def verify(
 
 
 def _try_store(url: str) -> None:
-    from pyspark_kafkalog.ledger.stores.store import open_store
-    from pyspark_kafkalog.ledger.stores.store_check import check_store
+    from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
 
     store = open_store(url)
     check_store(store)
@@ -414,7 +413,7 @@ def _at(ledger: Ledger, text: str, server: str, given: Sequence[str]) -> dict[To
             f"{text!r} is not a time since 1970, such as 2026-11-21T18:00:00Z", param_hint="--to-datetime"
         )
     from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-    from pyspark_kafkalog.datasource.reading.source_cluster import opened_cluster
+    from pyspark_kafkalog.datasource.reading.kafka import opened_cluster
 
     head = ledger.head()
     stored = {} if head is None else {key: p.next for key, p in head.stored.items()}

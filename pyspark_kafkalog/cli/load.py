@@ -26,7 +26,7 @@ from pyspark_kafkalog.cli.arguments import (
 )
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.types import NO_BROKER
 

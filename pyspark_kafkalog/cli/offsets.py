@@ -33,7 +33,7 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.status.snapshot import offsets_behind
 from pyspark_kafkalog.types import (

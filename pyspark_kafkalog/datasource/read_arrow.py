@@ -20,7 +20,8 @@ from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07, arrow_s
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.datasource.reading.start_positions import asked_ranges, bounds_now
 from pyspark_kafkalog.errors import InvalidConfig, briefly
 

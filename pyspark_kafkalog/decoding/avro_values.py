@@ -12,8 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.decoding.functions import decode_column
-from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES, Registry, Schema, Undecodable, schema_id
+from pyspark_kafkalog.decoding.schema_registry import (
+    HEADER_BYTES,
+    Registry,
+    Schema,
+    Undecodable,
+    decode_column,
+    schema_id,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:

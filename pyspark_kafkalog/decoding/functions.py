@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES, Undecodable
+from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -174,34 +174,3 @@ def _bytes_of(path: str | os.PathLike[str]) -> bytes:
         return Path(path).read_bytes()
     except OSError as e:
         raise InvalidConfig(f"the descriptors cannot be read: {e}") from e
-
-
-def decode_column(
-    values: pa.Array, decode: Callable[[bytes], Any], column_of: Callable[[list[Any]], pa.Array]
-) -> pa.StructArray:
-    """Decode each value and collect with ``column_of``; `Undecodable` becomes null with a reason."""
-    import pyarrow as pa
-
-    decoded: list[Any] = []
-    reasons: list[str | None] = []
-    for value in values.to_pylist():
-        found, reason = None, None
-        if value is not None:
-            try:
-                found = decode(value)
-            except Undecodable as e:
-                reason = str(e)
-        decoded.append(found)
-        reasons.append(reason)
-    misfits = (pa.ArrowException, OverflowError, TypeError, ValueError)
-    try:
-        column = column_of(decoded)
-    except misfits:
-        # A value, such as a damaged number, does not fit its type: find it.
-        for index, value in enumerate(decoded):
-            try:
-                column_of([value])
-            except misfits as e:
-                decoded[index], reasons[index] = None, f"does not fit the column: {e}"
-        column = column_of(decoded)
-    return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], ["value", "reason"])

@@ -10,8 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.decoding.functions import decode_column
-from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES, Undecodable, message_path, schema_id
+from pyspark_kafkalog.decoding.schema_registry import (
+    HEADER_BYTES,
+    Undecodable,
+    decode_column,
+    message_path,
+    schema_id,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:

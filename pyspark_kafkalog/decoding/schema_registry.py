@@ -11,12 +11,17 @@ import base64
 import json
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 HEADER_BYTES = 5
 _MAGIC = 0
@@ -72,6 +77,37 @@ def _zigzag(value: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return (found >> 1) ^ -(found & 1), position
     raise Undecodable("a message index has more than 5 bytes")
+
+
+def decode_column(
+    values: pa.Array, decode: Callable[[bytes], Any], column_of: Callable[[list[Any]], pa.Array]
+) -> pa.StructArray:
+    """Decode each value and collect with ``column_of``; `Undecodable` becomes null with a reason."""
+    import pyarrow as pa
+
+    decoded: list[Any] = []
+    reasons: list[str | None] = []
+    for value in values.to_pylist():
+        found, reason = None, None
+        if value is not None:
+            try:
+                found = decode(value)
+            except Undecodable as e:
+                reason = str(e)
+        decoded.append(found)
+        reasons.append(reason)
+    misfits = (pa.ArrowException, OverflowError, TypeError, ValueError)
+    try:
+        column = column_of(decoded)
+    except misfits:
+        # A value, such as a damaged number, does not fit its type: find it.
+        for index, value in enumerate(decoded):
+            try:
+                column_of([value])
+            except misfits as e:
+                decoded[index], reasons[index] = None, f"does not fit the column: {e}"
+        column = column_of(decoded)
+    return pa.StructArray.from_arrays([column, pa.array(reasons, pa.string())], ["value", "reason"])
 
 
 class RegistryError(KafkaError):

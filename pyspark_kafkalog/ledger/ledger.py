@@ -45,15 +45,8 @@ from pyspark_kafkalog.ledger.records import (
     summary_name,
 )
 from pyspark_kafkalog.ledger.rewind import Rewind, rewinding_to_commit
-from pyspark_kafkalog.ledger.stores.store import (
-    CachingStore,
-    Store,
-    SubStore,
-    at_once,
-    open_store,
-    side_by_side,
-)
-from pyspark_kafkalog.ledger.stores.store_check import check_store
+from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
+from pyspark_kafkalog.ledger.stores.store import CachingStore, Store, SubStore, at_once, side_by_side
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.store import StoredFile, open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import StoredFile
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable, Work
 from pyspark_kafkalog.loads.output_files import give_spark_keys

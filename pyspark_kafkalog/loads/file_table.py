@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.output_files import give_spark_keys
 

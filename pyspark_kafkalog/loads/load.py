@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import spark_schema
-from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger

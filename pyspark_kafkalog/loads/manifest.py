@@ -17,7 +17,8 @@ from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.archive import Archive, live_outputs
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.store import FileStore, Store, is_remote, open_store, side_by_side
+from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, Store, side_by_side
 from pyspark_kafkalog.loads import output_files
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from pyspark_kafkalog.ledger.archive import FileRemoval, replaced_outputs
 from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import encode, removal_name
-from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile, open_store, side_by_side
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile, side_by_side
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.dead_letters import path_of
 

@@ -26,13 +26,14 @@ from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput, Out
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import OPTIONAL, LedgerRecord, decode, encode
 from pyspark_kafkalog.ledger.stores.hadoop_keys import Get, settings_of
+from pyspark_kafkalog.ledger.stores.locations import is_remote, is_same_store, open_store
 from pyspark_kafkalog.ledger.stores.object_clients import (
     SETTINGS_VARIABLE,
     address_of,
     give_settings,
     is_object_store,
 )
-from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile, is_remote, is_same_store, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, StoredFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.store import FileStore, open_store
-from pyspark_kafkalog.ledger.stores.store_check import check_store
+from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore
 from tests.support.command_line import kafkalog
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
@@ -36,7 +36,7 @@ def test_it_passes_the_check_and_is_left_clean(store: FileStore) -> None:
 def test_of_fifty_creators_in_five_processes_one_wins(store: FileStore) -> None:
     code = (
         "import sys, threading\n"
-        "from pyspark_kafkalog.ledger.stores.store import open_store\n"
+        "from pyspark_kafkalog.ledger.stores.locations import open_store\n"
         "store, start = open_store(sys.argv[1]), threading.Barrier(int(sys.argv[3]))\n"
         "def create(n):\n"
         "    data = f'{sys.argv[2]}.{n} '.encode() * 100\n"
@@ -86,7 +86,7 @@ def test_records_files_and_hints(store: FileStore) -> None:
 def test_a_lock_names_its_holder_and_ends_with_his_process(store: FileStore) -> None:
     code = (
         "import sys, time\n"
-        "from pyspark_kafkalog.ledger.stores.store import open_store\n"
+        "from pyspark_kafkalog.ledger.stores.locations import open_store\n"
         "with open_store(sys.argv[1]).hold('.lock', 'driver 17 on host-a'):\n"
         "    print('held', flush=True)\n"
         "    time.sleep(600)\n"

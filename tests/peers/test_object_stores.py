@@ -17,7 +17,8 @@ import pytest
 from pyspark_kafkalog.errors import LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores import object_clients, object_store
-from pyspark_kafkalog.ledger.stores.store import FileStore, open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore
 from tests.support.command_line import kafkalog
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.object_stores import ForeignStore, azurite, gcs_server, s3mock
@@ -30,7 +31,7 @@ PROCESSES, THREADS = 5, 10
 
 CREATE = """
 import sys, threading
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 store, who, rounds, threads = open_store(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 store.exists("ready")
 for number in range(rounds):
@@ -53,7 +54,7 @@ for number in range(rounds):
 HOLD = """
 import sys, time
 from pyspark_kafkalog.ledger.stores import object_store
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 object_store._RENEWAL_S = 0.1
 with open_store(sys.argv[1]).hold(".lock", "driver 17 on host-a"):
     print("held", flush=True)

@@ -20,7 +20,7 @@ import pytest
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.stores import object_clients
 from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.object_stores import ACCOUNT, ACCOUNT_KEY, ForeignStore, azurite, gcs_server
 from tests.support.network.certificates import Authority

@@ -19,7 +19,7 @@ import pytest
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.ledger.stores import object_clients
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from tests.support.foreign.fetched import ROOT, NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
 from tests.support.foreign.object_stores import azurite

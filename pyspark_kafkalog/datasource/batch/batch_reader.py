@@ -14,12 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
-from pyspark_kafkalog.datasource.reading.source_cluster import (
-    OffsetRange,
-    SourceCluster,
-    close_idle_connections,
-    opened_cluster,
-)
+from pyspark_kafkalog.datasource.reading.kafka import close_idle_connections, opened_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import Bounds, asked_ranges, bounds_now
 from pyspark_kafkalog.errors import briefly
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition

@@ -17,12 +17,8 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     check_order,
     covers,
 )
-from pyspark_kafkalog.datasource.reading.source_cluster import (
-    DataLoss,
-    OffsetRange,
-    SourceCluster,
-    opened_cluster,
-)
+from pyspark_kafkalog.datasource.reading.kafka import opened_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate, locate_start
 from pyspark_kafkalog.errors import (
     InvalidConfig,

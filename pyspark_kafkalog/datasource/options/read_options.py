@@ -36,7 +36,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
 )
 from pyspark_kafkalog.errors import InvalidConfig, UnsafeStore
 from pyspark_kafkalog.ledger.history import HistoryRange
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""Reads clusters over the wire since 0.8: partitions, offsets, and ranges as record batches."""
+"""Reads clusters over the wire since 0.8: partitions, offsets, and ranges as record batches.
+
+`open_cluster` chooses between this wire and that of Kafka 0.7, in `kafka07`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
@@ -17,6 +21,7 @@ from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
+from pyspark_kafkalog.config.consumer07_config import Source07Config
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
@@ -391,3 +396,34 @@ class IdleClusters:
 
 IDLE_CLUSTERS = IdleClusters()
 atexit.register(IDLE_CLUSTERS.clear)
+
+
+@contextmanager
+def opened_cluster(
+    options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
+) -> Iterator[SourceCluster]:
+    """`open_cluster` for one piece of work; keeps the connections for the next one unless this one fails."""
+    cluster = open_cluster(options, brokers, is_task=is_task)
+    try:
+        yield cluster
+    except BaseException:
+        cluster.close()
+        raise
+    cluster.release()
+
+
+def open_cluster(
+    options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
+) -> SourceCluster:
+    """The cluster of the generation that the options name. ``is_task``: it has answered the planner before.
+    ``brokers``: ``host:port`` of a task's brokers by id, from its plan; ZooKeeper is then not asked.
+    """
+    if isinstance(options.wire, Source07Config):
+        from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
+
+        return Kafka07Cluster(options, options.wire, brokers or {})
+    return KafkaCluster(options, options.wire, answered_before=is_task)
+
+
+def close_idle_connections() -> None:
+    IDLE_CLUSTERS.clear()

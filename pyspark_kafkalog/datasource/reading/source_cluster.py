@@ -1,7 +1,7 @@
 """A cluster to read, of any generation of Kafka: its partitions, their offsets and rows.
 
-`open_cluster` chooses between `kafka`, the wire since 0.8, and `kafka07`; planners and tasks use
-`SourceCluster` and do not know the generation.
+`kafka` has the wire since 0.8, and `kafka07` that of Kafka 0.7; planners and tasks use `SourceCluster` and do
+not know the generation.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.consumer07_config import Source07Config
 from pyspark_kafkalog.datasource.options.topics_and_offsets import check_order
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, UnknownTopicOrPartition
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartition
@@ -255,38 +253,3 @@ def retry_lookup(
             log.warning("look-up failed (%d of %d): %s", failures, options.offset_retries, e)
         clock.sleep(options.offset_retry_interval_ms / 1000)
         reconnect()
-
-
-@contextmanager
-def opened_cluster(
-    options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
-) -> Iterator[SourceCluster]:
-    """`open_cluster` for one piece of work; keeps the connections for the next one unless this one fails."""
-    cluster = open_cluster(options, brokers, is_task=is_task)
-    try:
-        yield cluster
-    except BaseException:
-        cluster.close()
-        raise
-    cluster.release()
-
-
-def open_cluster(
-    options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
-) -> SourceCluster:
-    """The cluster of the generation that the options name. ``is_task``: it has answered the planner before.
-    ``brokers``: ``host:port`` of a task's brokers by id, from its plan; ZooKeeper is then not asked.
-    """
-    if isinstance(options.wire, Source07Config):
-        from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
-
-        return Kafka07Cluster(options, options.wire, brokers or {})
-    from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
-
-    return KafkaCluster(options, options.wire, answered_before=is_task)
-
-
-def close_idle_connections() -> None:
-    from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
-
-    IDLE_CLUSTERS.clear()

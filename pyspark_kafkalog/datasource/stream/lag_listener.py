@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_stream_options
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, covers
-from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 

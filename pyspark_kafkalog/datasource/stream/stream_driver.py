@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.datasource.batch.batch_reader import KafkaInputPartition, tasks_of
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, is_reproducible
-from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster, open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import locate_start
 from pyspark_kafkalog.datasource.stream.stream_batches import (
     NO_LIMITS,

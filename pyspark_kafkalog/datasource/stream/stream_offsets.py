@@ -22,7 +22,8 @@ from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, partition_named
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 from pyspark_kafkalog.ledger.records import LOAD
-from pyspark_kafkalog.ledger.stores.store import Store, SubStore, open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import Store, SubStore
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -20,7 +20,9 @@ from urllib.parse import urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
-from pyspark_kafkalog.ledger.stores.store import HDFS_SCHEME, StoredFile
+from pyspark_kafkalog.ledger.stores.store import StoredFile
+
+HDFS_SCHEME = "hdfs"
 
 _UNFINISHED = ".tmp-"
 """Prefix of records that are still being written, or were left by a crash."""

@@ -14,7 +14,7 @@ from pyspark_kafkalog.datasource.batch.load_planning import begin
 from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import (
     ForeignCluster,
     InvalidConfig,

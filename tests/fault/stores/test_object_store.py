@@ -18,8 +18,8 @@ from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores import object_clients, object_store
 from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
-from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore, is_same_store, open_store
-from pyspark_kafkalog.ledger.stores.store_check import check_store
+from pyspark_kafkalog.ledger.stores.locations import check_store, is_same_store, open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore
 from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate
 

@@ -13,7 +13,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from pyspark_kafkalog.loads.output_files import (

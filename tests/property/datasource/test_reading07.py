@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
-from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.formats.v07 import V07Format, entries
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.broker07 import Broker07

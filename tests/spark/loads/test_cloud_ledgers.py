@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.ledger.stores import object_clients
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads import output_files
 from tests.support.datasource.spark_topics import Topic
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server

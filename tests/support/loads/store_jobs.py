@@ -6,7 +6,7 @@ from typing import Any
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from pyspark_kafkalog.loads.output_files import verify_outputs

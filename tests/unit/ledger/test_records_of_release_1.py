@@ -15,7 +15,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import LedgerRecord, decode, encode, seal, unseal
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.output_files import Claim, read_claim, verify_outputs
 from tests.support.command_line import kafkalog
 from tests.support.manual_clock import ManualClock

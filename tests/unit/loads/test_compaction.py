@@ -13,7 +13,7 @@ from pyspark_kafkalog.ledger.archive import live_outputs
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Position
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.compaction import small_outputs
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests

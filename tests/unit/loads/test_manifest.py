@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.store import open_store
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES, listed_files, write_manifests
 from pyspark_kafkalog.loads.output_files import files_in_effect
 from tests.support.ledger.plans import P0, P1, begun, facts, loaded

@@ -13,8 +13,8 @@ import pytest
 from pyspark_kafkalog.errors import LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores import hdfs_store
 from pyspark_kafkalog.ledger.stores.hdfs_store import HdfsStore, hdfs_place
+from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
 from pyspark_kafkalog.ledger.stores.object_clients import is_object_store
-from pyspark_kafkalog.ledger.stores.store import is_remote, open_store
 
 
 @pytest.mark.parametrize(

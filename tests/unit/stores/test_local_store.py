@@ -12,8 +12,8 @@ import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.local_store import LocalStore
-from pyspark_kafkalog.ledger.stores.store import SubStore, open_store
-from pyspark_kafkalog.ledger.stores.store_check import check_store
+from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
+from pyspark_kafkalog.ledger.stores.store import SubStore
 from tests.support.ledger.memory_store import ForgetfulStore, MemoryStore
 
 

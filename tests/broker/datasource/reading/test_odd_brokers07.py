@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange, open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, OffsetRange
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,

@@ -12,7 +12,8 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
-from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss, open_cluster
+from pyspark_kafkalog.datasource.reading.kafka import open_cluster
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     CorruptMessage,
