@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
-from pyspark_kafkalog.datasource.reading.kafka import close_idle_connections, opened_cluster
+from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import Bounds, asked_ranges, bounds_now
 from pyspark_kafkalog.errors import briefly
@@ -63,7 +63,7 @@ class TaskReader:
     def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
         if attempt_number() > 0:
             # They may have caused the last attempt's failure.
-            close_idle_connections()
+            IDLE_CLUSTERS.clear()
         if task is not None:
             _keep_loaded()
         brokers = {task.broker: task.address} if task is not None and task.address else None

@@ -423,7 +423,3 @@ def open_cluster(
 
         return Kafka07Cluster(options, options.wire, brokers or {})
     return KafkaCluster(options, options.wire, answered_before=is_task)
-
-
-def close_idle_connections() -> None:
-    IDLE_CLUSTERS.clear()
