@@ -32,9 +32,12 @@ if TYPE_CHECKING:  # the public names; see `_homes`
     from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest as ProducerRequest
     from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer as SyncProducer
     from pyspark_kafkalog.client.admin import NewTopic as NewTopic
+    from pyspark_kafkalog.client.admin import abort_transaction as abort_transaction
     from pyspark_kafkalog.client.admin import create_partitions as create_partitions
     from pyspark_kafkalog.client.admin import create_topics as create_topics
     from pyspark_kafkalog.client.admin import delete_topics as delete_topics
+    from pyspark_kafkalog.client.admin import describe_transaction as describe_transaction
+    from pyspark_kafkalog.client.admin import list_transactions as list_transactions
     from pyspark_kafkalog.client.discovery import Cluster as Cluster
     from pyspark_kafkalog.client.groups import CommittedOffset as CommittedOffset
     from pyspark_kafkalog.client.groups import commit_offsets as commit_offsets
@@ -43,9 +46,6 @@ if TYPE_CHECKING:  # the public names; see `_homes`
     from pyspark_kafkalog.client.groups import delete_groups as delete_groups
     from pyspark_kafkalog.client.groups import describe_group as describe_group
     from pyspark_kafkalog.client.groups import list_groups as list_groups
-    from pyspark_kafkalog.client.admin import abort_transaction as abort_transaction
-    from pyspark_kafkalog.client.admin import describe_transaction as describe_transaction
-    from pyspark_kafkalog.client.admin import list_transactions as list_transactions
     from pyspark_kafkalog.client.transactions import end_transaction as end_transaction
     from pyspark_kafkalog.config.client_config import ClientConfig as ClientConfig
     from pyspark_kafkalog.config.mirror_config import mirror_config as mirror_config

@@ -50,7 +50,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
 )
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import HistoryRange, parse_as_of, parse_between
-from pyspark_kafkalog.security.files import look_also
+from pyspark_kafkalog.security.references import look_also
 
 BATCH, STREAM, LOAD, SINK = "batch", "stream", "load", "sink"
 READ = (BATCH, STREAM)

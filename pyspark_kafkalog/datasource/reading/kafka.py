@@ -19,9 +19,8 @@ from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import PROTOCOL_08
+from pyspark_kafkalog.config.classic_config import PROTOCOL_08, Source07Config
 from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
-from pyspark_kafkalog.config.consumer07_config import Source07Config
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Assign,
