@@ -17,18 +17,18 @@ from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPI
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.server.delayed_fetch import DelayedFetches
 from kafkalog_broker.server.topics import Topics
+from kafkalog_broker.transactions.markers import Markers
 from kafkalog_broker.transactions.producer_ids import ProducerIds
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, transaction_topic
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog_broker.cluster.ownership import Ownership
     from kafkalog_broker.cluster.peers import Peers
-    from kafkalog_broker.cluster.transactions import ClusterTransactions
     from kafkalog_broker.groups.offset_migration import OffsetMigration
     from kafkalog_broker.logs.state_topic import Placement
+    from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
 """As in Kafka: records may be superseded, but must not age out."""
@@ -85,16 +85,22 @@ class Coordinators:
             logs,
             clock,
             self.producer_ids,
+            transaction_topic(
+                logs,
+                create=self._create_transactions_topic,
+                appended=fetches.appended,
+                placement=self._placement(TRANSACTIONS_TOPIC),
+            ),
+            Markers(
+                logs,
+                self.transaction_work.after,
+                flush=config.transaction_flush_before_end,
+                end_offsets=self.groups.offsets.end_transaction,
+                ended=fetches.transaction_ended,
+                others=self._make_others(),
+            ),
             max_timeout_ms=config.transaction_max_timeout_ms,
             expiration_ms=config.transactional_id_expiration_ms,
-            flush_before_markers=config.transaction_flush_before_end,
-            create=self._create_transactions_topic,
-            appended=fetches.appended,
-            end_offsets=self.groups.offsets.end_transaction,
-            ended=fetches.transaction_ended,
-            after=self.transaction_work.after,
-            placement=self._placement(TRANSACTIONS_TOPIC),
-            others=self._make_others(),
         )
         self.offset_migration = self._make_brought_offsets(files, logs)
         self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -175,7 +181,7 @@ class Coordinators:
     def _placement(self, name: str) -> Placement | None:
         if self._ownership is None:
             return None
-        from kafkalog_broker.cluster.coordinator_partitions import CoordinatorPartitions
+        from kafkalog_broker.cluster.ownership import CoordinatorPartitions
 
         return CoordinatorPartitions(self._ownership, name)
 
@@ -197,9 +203,9 @@ class Coordinators:
     def _make_others(self) -> ClusterTransactions | None:
         if self._peers is None or self._ownership is None:
             return None
-        from kafkalog_broker.cluster.transactions import ClusterTransactions
+        from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
-        return ClusterTransactions(self._peers, self._ownership, self.transaction_work, self._mark_here)
+        return ClusterTransactions(self._peers, self._ownership, self.transaction_work)
 
     def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> OffsetMigration | None:
         if self._peers is None or self._ownership is None:
@@ -208,9 +214,6 @@ class Coordinators:
 
         directories = self._config.directories()
         return OffsetMigration(directories, files, logs, self._ownership, self._peers, self.groups.offsets)
-
-    def _mark_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        self.transactions.markers.write_here(partition, producer_id, epoch, commit)
 
     def _create_transactions_topic(self) -> None:
         overrides = {

@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
 
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.transactions.remote_coordinators import RemoteCoordinators
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
+
+if TYPE_CHECKING:  # only a cluster's broker loads the client
+    from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
 _FEW_PARTITIONS = 32
 """More partitions than this take more than some ms to end, so another thread does it."""
@@ -20,13 +25,15 @@ _PATIENCE_SECONDS = 2.0
 """Limit for EndTxn to wait for other brokers' markers; the decision stands without them."""
 
 EndOffsets = Callable[[TopicPartition, int, int, bool], int]
-"""Appends a marker to a partition of the offsets topic; returns its size in bytes.
-
-Arguments: partition, producer id, epoch, whether it commits.
+"""Appends a marker to a partition of the offsets topic: producer id, epoch, whether it commits; returns its
+size in bytes.
 """
 
 Ended = Callable[[TopicPartition, int], None]
 """Called with each marker's partition and size in bytes, to wake up readers of committed data."""
+
+After = Callable[[float, Callable[[], object]], object]
+"""Calls a function in a thread of its own, after a number of seconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -34,46 +41,45 @@ _log = logging.getLogger(__name__)
 class Markers:
     """*Thread-safe: it keeps nothing.* Writes markers here and asks other brokers to write theirs.
 
-    With ``flush``, data is synced to disk before its marker, and the marker before it counts.
+    With ``flush``, data is synced to disk before its marker, and the marker before it counts. Only a cluster
+    has ``others``.
     """
 
     def __init__(
         self,
         logs: LogManager,
+        after: After,
         *,
         flush: bool,
         end_offsets: EndOffsets,
         ended: Ended,
-        after: Callable[[float, Callable[[], object]], object],
-        others: RemoteCoordinators | None,
+        others: ClusterTransactions | None = None,
     ) -> None:
+        self.after = after
+        self.flush = flush
+        self.others = others
         self._logs = logs
-        self._flush = flush
         self._end_offsets = end_offsets
         self._ended = ended
-        self._after = after
-        self._others = others
 
     def take_long(self, known: Transaction) -> bool:
         """Whether writing the markers takes more than some ms."""
-        if self._flush or len(known.partitions) > _FEW_PARTITIONS:
+        if self.flush or len(known.partitions) > _FEW_PARTITIONS:
             return True
-        return self._others is not None and bool(self._others.elsewhere(known.partitions))
+        return self.others is not None and bool(self.others.elsewhere(known.partitions))
 
     def write(self, known: Transaction, keeper: TopicPartition) -> frozenset[TopicPartition]:
         """Writes this broker's markers of a prepared transaction; returns the other partitions, for `send`.
 
         ``keeper`` is the partition with the id's record. Raises `KafkaError`: some markers may be missing.
         """
-        away = frozenset() if self._others is None else self._others.elsewhere(known.partitions)
-        here = known.partitions - away
-        if self._flush:
+        away = frozenset() if self.others is None else self.others.elsewhere(known.partitions)
+        here, commit = known.partitions - away, known.state is CoordinatorState.PREPARE_COMMIT
+        if self.flush:
             self.force((*here, keeper))
         for partition in sorted(here):
-            self.append(
-                partition, known.producer_id, known.epoch, known.state is CoordinatorState.PREPARE_COMMIT
-            )
-        if self._flush:  # after a crash, a Complete record without markers would look like the end
+            self.append(partition, known.producer_id, known.epoch, commit)
+        if self.flush:  # after a crash, a Complete record without markers would look like the end
             self.force(here)
         return away
 
@@ -87,7 +93,7 @@ class Markers:
         """Has other brokers write the markers of partitions ``away``; calls ``written`` when all are, then
         ``done``. If a broker is slow, calls ``done`` earlier.
         """
-        if self._others is None:
+        if self.others is None:
             raise RuntimeError("there are no other brokers")
         waiting = [done]
 
@@ -100,14 +106,14 @@ class Markers:
             answer()
 
         def ended() -> None:
-            if self._flush:  # syncing may be slow
-                self._after(0.0, complete)
+            if self.flush:  # syncing may be slow
+                self.after(0.0, complete)
             else:
                 complete()
 
-        self._others.send_markers(known, away, ended, answer)
+        self.others.send_markers(known, away, self.write_here, ended, answer)
         if waiting:
-            self._after(_PATIENCE_SECONDS, answer)
+            self.after(_PATIENCE_SECONDS, answer)
 
     def write_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         """Appends a marker decided by another coordinator or an administrator.
@@ -115,11 +121,11 @@ class Markers:
         Raises `InvalidProducerEpoch` (the producer has a later epoch here), `UnknownTopicOrPartition`,
         `CoordinatorLoading` (a partition of the offsets topic) or `StorageError`.
         """
-        ending = nullcontext() if self._others is None else self._others.ending(partition, producer_id)
-        with ending:
+        others = self.others
+        with nullcontext() if others is None else others.verified.ending(partition, producer_id):
             self._logs.log(partition).check_epoch(producer_id, epoch)
             self._append(partition, producer_id, epoch, commit)
-        if self._flush:
+        if self.flush:
             self.force((partition,))
 
     def append(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:

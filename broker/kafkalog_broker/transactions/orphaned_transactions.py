@@ -13,7 +13,6 @@ from kafkalog_broker.log.family import KnownProducer
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.markers import Markers
-from kafkalog_broker.transactions.remote_coordinators import RemoteCoordinators
 from kafkalog_broker.transactions.states import Transaction
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError
@@ -27,23 +26,12 @@ _Open = tuple[TopicPartition, KnownProducer]
 class OrphanedTransactions:
     """*Thread-safe: only `note`, at the start, changes anything.* Finds and aborts orphaned transactions."""
 
-    def __init__(
-        self,
-        logs: LogManager,
-        clock: Clock,
-        markers: Markers,
-        *,
-        max_timeout_ms: int,
-        after: Callable[[float, Callable[[], object]], object],
-        others: RemoteCoordinators | None,
-    ) -> None:
-        """See `TransactionCoordinator`; ``max_timeout_ms`` is the longest transaction timeout."""
+    def __init__(self, logs: LogManager, clock: Clock, markers: Markers, max_timeout_ms: int) -> None:
+        """``max_timeout_ms`` is the longest transaction timeout."""
         self._logs = logs
         self._clock = clock
         self._markers = markers
         self._max_timeout_ms = max_timeout_ms
-        self._after = after
-        self._others = others
         self._left_open: tuple[_Open, ...] = ()
 
     def note(self) -> None:
@@ -76,7 +64,7 @@ class OrphanedTransactions:
         ``ours`` returns this broker's own transactions, or raises `KafkaError` if some are unknown;
         ``partitions`` returns a new object once another broker coordinates some of them.
         """
-        others, limit_ms = self._others, self._clock.time_ms() - 2 * self._max_timeout_ms
+        others, limit_ms = self._markers.others, self._clock.time_ms() - 2 * self._max_timeout_ms
         hanging = [each for each in self._logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]
         if others is None or not hanging:
             return
@@ -84,7 +72,7 @@ class OrphanedTransactions:
 
         def on_answer(claimed: frozenset[int] | None) -> None:
             if claimed is not None and partitions() is before:
-                self._after(0.0, partial(self._abort_all_but, claimed, hanging, ours))
+                self._markers.after(0.0, partial(self._abort_all_but, claimed, hanging, ours))
 
         others.holders({producer.producer_id for _, producer in hanging}, on_answer)
 

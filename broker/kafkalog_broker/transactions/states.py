@@ -78,6 +78,9 @@ class Outcome:
     error: KafkaError | None = None
 
 
+Refusals = Mapping[TopicPartition, KafkaError]
+"""The partitions that must not be written to, and why."""
+
 _SAME = Outcome()
 
 _PREPARE, _BUSY, _DONE, _WRONG = "prepare", "busy", "done", "wrong"

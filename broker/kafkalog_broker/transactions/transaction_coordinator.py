@@ -3,7 +3,7 @@
 Each step is durable before the next: the id's record, then data; a Prepare record, then the markers in all
 partitions, then the Complete record. After a crash, prepared transactions are completed and open ones time
 out. In a cluster each broker coordinates the ids of its partitions of ``__transaction_state``, and the
-markers of other brokers' partitions go through `RemoteCoordinators`. Left out: coordinator epochs, as a
+markers of other brokers' partitions go through `ClusterTransactions`. Left out: coordinator epochs, as a
 partition of that topic keeps its owner.
 """
 
@@ -20,11 +20,10 @@ from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored, read_stored
 from kafkalog_broker.transactions import states
-from kafkalog_broker.transactions.markers import Ended, EndOffsets, Markers
+from kafkalog_broker.transactions.markers import Markers
 from kafkalog_broker.transactions.orphaned_transactions import OrphanedTransactions
 from kafkalog_broker.transactions.producer_ids import ProducerIds
-from kafkalog_broker.transactions.remote_coordinators import Refusals, RemoteCoordinators
-from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Outcome, Transaction
+from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Outcome, Refusals, Transaction
 from kafkalog_broker.transactions.transaction_records import (
     decode_key,
     decode_value,
@@ -67,6 +66,22 @@ class _Entry:
 
 _Entries = dict[str, _Entry]
 
+TransactionTopic = StateTopic[_Entries]
+
+
+def transaction_topic(
+    logs: LogManager,
+    *,
+    create: Callable[[], object],
+    appended: Appended,
+    placement: Placement | None = None,
+) -> TransactionTopic:
+    """``__transaction_state``; only a cluster has a ``placement``. See `StateTopic`."""
+    return StateTopic(
+        logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=create, appended=appended,
+        placement=placement,
+    )  # fmt: skip
+
 
 class Ending:
     """The work left once a decision is stored: call `run`, then answer the request.
@@ -108,49 +123,21 @@ class TransactionCoordinator:
         logs: LogManager,
         clock: Clock,
         producer_ids: ProducerIds,
+        topic: TransactionTopic,
+        markers: Markers,
         *,
         max_timeout_ms: int,
         expiration_ms: int,
-        flush_before_markers: bool,
-        create: Callable[[], object],
-        appended: Appended,
-        end_offsets: EndOffsets,
-        ended: Ended,
-        after: Callable[[float, Callable[[], object]], object],
-        placement: Placement | None = None,
-        others: RemoteCoordinators | None = None,
     ) -> None:
-        """``create`` creates the topic on first use. ``after`` calls a function in a thread of its own, after
-        a number of seconds. Only a cluster has ``others`` and a ``placement`` (see `StateTopic`).
-        """
+        self.markers = markers
         self._logs = logs
         self._clock = clock
         self._producer_ids = producer_ids
+        self._topic = topic
         self._max_timeout_ms = max_timeout_ms
         self._expiration_ms = expiration_ms
-        self._flush = flush_before_markers
-        self.markers = Markers(
-            logs,
-            flush=flush_before_markers,
-            end_offsets=end_offsets,
-            ended=ended,
-            after=after,
-            others=others,
-        )
-        self._after = after
-        self._others = others
-        self._topic: StateTopic[_Entries] = StateTopic(
-            logs,
-            TRANSACTIONS_TOPIC,
-            new=lambda _: {},
-            build=_build,
-            create=create,
-            appended=appended,
-            placement=placement,
-        )
-        self._unclaimed = OrphanedTransactions(
-            logs, clock, self.markers, max_timeout_ms=max_timeout_ms, after=after, others=others
-        )
+        self._others = markers.others
+        self._unclaimed = OrphanedTransactions(logs, clock, markers, max_timeout_ms)
         self._loading = True
         """Until transactions of earlier runs are ended; requests are refused, so as not to end new ones."""
 
@@ -254,7 +241,7 @@ class TransactionCoordinator:
             known = entry.known
         if outcome.error is not None:
             if outcome.store is not None and self.markers.take_long(outcome.store):
-                self._after(0.0, partial(self.go_on, entry))
+                self.markers.after(0.0, partial(self.go_on, entry))
             else:
                 self.go_on(entry)
             raise outcome.error
@@ -315,7 +302,7 @@ class TransactionCoordinator:
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
         """If the id `is_elsewhere`: the ``partitions`` that need `verify` before `writing`."""
-        return [] if self._others is None else self._others.unknown(producer_id, epoch, partitions)
+        return [] if self._others is None else self._others.verified.unknown(producer_id, epoch, partitions)
 
     def verify(
         self,
@@ -358,7 +345,7 @@ class TransactionCoordinator:
         transaction is being ended).
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
-            return self._others.writing(partition, producer_id, epoch)
+            return self._others.verified.writing(partition, producer_id, epoch)
         return self._writing_here(transactional_id, producer_id, epoch, partition, abortable, adding)
 
     @contextmanager
@@ -458,20 +445,17 @@ class TransactionCoordinator:
         if known is None or not begun:
             done()
             return
-        away: frozenset[TopicPartition] = frozenset()
-        written = False
         try:
             away = self.markers.write(known, self._shard(known.transactional_id).partition)
-            written = True
-        except KafkaError as e:
+        except BaseException as e:
+            with entry.lock:
+                entry.ending = False
+            if not isinstance(e, KafkaError):
+                raise
             _log.warning("transaction of %r is decided, and waits: %s", known.transactional_id, e)
-        finally:
-            if not written:
-                with entry.lock:
-                    entry.ending = False
-        if not written:
             done()
-        elif away:
+            return
+        if away:
             self.markers.send(known, away, partial(self._complete, entry, known), done)
         else:
             self._complete(entry, known)
@@ -485,7 +469,9 @@ class TransactionCoordinator:
                 self._store(
                     entry, Outcome(states.completed(known, self._clock.time_ms(), self._producer_ids.next))
                 )
-                if self._flush:  # else a crash could repeat the markers after data of the next transaction
+                if (
+                    self.markers.flush
+                ):  # else a crash could repeat the markers after data of the next transaction
                     self.markers.force((self._shard(known.transactional_id).partition,))
         except KafkaError as e:
             _log.warning("transaction of %r has ended, and waits: %s", known.transactional_id, e)

@@ -25,9 +25,10 @@ from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, CommittedOffset
 from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.transactions.markers import Markers
 from kafkalog_broker.transactions.producer_ids import ProducerIds
 from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Transaction
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, transaction_topic
 from pyspark_kafkalog.errors import ConcurrentTransactions, KafkaError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import seeds
@@ -132,14 +133,16 @@ class World:
             self.manager,
             self.clock,
             ids,
+            transaction_topic(self.manager, create=lambda: 2, appended=lambda _p, _s: None),
+            Markers(
+                self.manager,
+                lambda _seconds, task: task(),
+                flush=self.flush,
+                end_offsets=self.groups.offsets.end_transaction,
+                ended=lambda _p, _s: None,
+            ),
             max_timeout_ms=TIMEOUT_MS,
             expiration_ms=1 << 40,
-            flush_before_markers=self.flush,
-            create=lambda: 2,
-            appended=lambda _p, _s: None,
-            end_offsets=self.groups.offsets.end_transaction,
-            ended=lambda _p, _s: None,
-            after=lambda _seconds, task: task(),
         )
         self.groups.look()
         self.coordinator.start()

@@ -6,8 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_broker.cluster.coordinator_partitions import CoordinatorPartitions
-from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
+from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, CoordinatorPartitions, Ownership
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.types import TopicPartition

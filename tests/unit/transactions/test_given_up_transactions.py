@@ -14,8 +14,10 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
+from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
+from kafkalog_broker.transactions.markers import Markers
 from kafkalog_broker.transactions.producer_ids import ProducerIds
-from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
+from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, transaction_topic
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.types import NewRecord, TopicPartition
@@ -31,6 +33,7 @@ class RemoteCoordinators:
 
     def __init__(self) -> None:
         self.asked: list[Callable[[frozenset[int] | None], None]] = []
+        self.verified = self
 
     def elsewhere(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         return frozenset()
@@ -63,16 +66,19 @@ class Bench:
             self.logs,
             self.clock,
             ids,
+            transaction_topic(
+                self.logs, create=lambda: None, appended=lambda *_: None, placement=self.placement
+            ),
+            Markers(
+                self.logs,
+                lambda _, task: task(),
+                flush=False,
+                end_offsets=lambda *_: 0,
+                ended=lambda *_: None,
+                others=self.others,
+            ),
             max_timeout_ms=TIMEOUT_MS,
             expiration_ms=1 << 40,
-            flush_before_markers=False,
-            create=lambda: None,
-            appended=lambda *_: None,
-            end_offsets=lambda *_: 0,
-            ended=lambda *_: None,
-            after=lambda _, task: task(),
-            placement=self.placement,
-            others=self.others,
         )
         self.coordinator.start()
         self.see(None)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kafkalog_broker.transactions.txn_verification import TxnVerification
+from kafkalog_broker.transactions.cluster_transactions import TxnVerification
 from pyspark_kafkalog.errors import InvalidTxnState
 from pyspark_kafkalog.types import TopicPartition
 
@@ -27,7 +27,7 @@ def test_only_what_the_coordinator_has_confirmed_is_written() -> None:
     assert known.unknown(1, 0, [A, B]) == [A, B]
     asked = known.asking(1, 0, [A, B])
     assert not may_write(known, A, 1, 0)
-    known.answered(asked[A])
+    asked[A].is_in = True
     assert known.unknown(1, 0, [A, B]) == [B]
     assert [may_write(known, each, 1, 0) for each in (A, B)] == [True, False]
     assert not may_write(known, A, 1, 1)
@@ -40,24 +40,24 @@ def test_an_answer_that_comes_after_the_marker_counts_no_more() -> None:
     late = known.asking(1, 0, [A])[A]
     with known.ending(A, 1):
         pass
-    known.answered(late)
+    late.is_in = True
     assert not may_write(known, A, 1, 0)
     again = known.asking(1, 0, [A])[A]
-    known.answered(again)
+    again.is_in = True
     assert may_write(known, A, 1, 0)
 
 
 def test_two_questions_at_once_are_one() -> None:
     known = TxnVerification()
     first, second = (known.asking(1, 0, [A])[A] for _ in range(2))
-    known.answered(first)
+    first.is_in = True
     assert first is second
     assert may_write(known, A, 1, 0)
 
 
 def test_a_marker_waits_for_the_batch_that_is_being_written() -> None:
     known = TxnVerification()
-    known.answered(known.asking(1, 0, [A])[A])
+    known.asking(1, 0, [A])[A].is_in = True
     order: list[str] = []
 
     def end() -> None:
@@ -76,7 +76,7 @@ def test_a_marker_waits_for_the_batch_that_is_being_written() -> None:
 def test_the_oldest_are_forgotten_and_asked_about_again() -> None:
     known = TxnVerification(remembered=2)
     for producer in (1, 2, 3):
-        known.answered(known.asking(producer, 0, [A])[A])
+        known.asking(producer, 0, [A])[A].is_in = True
     assert [known.unknown(producer, 0, [A]) for producer in (1, 2, 3)] == [[A], [], []]
     with pytest.raises(InvalidTxnState, match="t-0 is not part of an open transaction of producer 1"):
         known.writing(A, 1, 0).__enter__()

@@ -24,7 +24,7 @@ from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.network.reply import Part
 from kafkalog_broker.server.dispatch import LATER, MANY, CloseConnection, Context, handles
 from kafkalog_broker.server.log_access import TimeAllowance
-from kafkalog_broker.transactions.remote_coordinators import Refusals
+from kafkalog_broker.transactions.states import Refusals
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,10 +21,14 @@ from kafkalog_broker.cluster.peers import Peers
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.state_topic import partition_for
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.transactions.remote_coordinators import Refusals
-from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Transaction
-from kafkalog_broker.transactions.txn_verification import TxnVerification
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError, error_for
+from kafkalog_broker.transactions.states import (
+    PREPARED,
+    STATE_NAMES,
+    CoordinatorState,
+    Refusals,
+    Transaction,
+)
+from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -48,7 +52,15 @@ _AGAIN_SECONDS = 0.5
 _WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH})
 """INVALID_PRODUCER_EPOCH: a later transaction has already ended there."""
 
+_LOCKS = 64
+_REMEMBERED = 50_000
+"""Forgotten answers are requested again."""
+
 _log = logging.getLogger(__name__)
+
+
+Mark = Callable[[TopicPartition, int, int, bool], object]
+"""Appends a marker to a partition: producer id, epoch, whether to commit."""
 
 
 class _Spread:
@@ -58,10 +70,12 @@ class _Spread:
         self,
         known: Transaction,
         partitions: Iterable[TopicPartition],
+        mark_here: Mark,
         written: Callable[[], None],
         delayed: Callable[[], None],
     ) -> None:
         self.known = known
+        self.mark_here = mark_here
         self.delayed = delayed
         self._written = written
         self._lock = threading.Lock()
@@ -82,22 +96,93 @@ class _Spread:
         return not before
 
 
-class ClusterTransactions:
-    """*Thread-safe: its state is in `TxnVerification`.* Callbacks run in peers' threads."""
+class Question:
+    """*Guarded by the lock of its partition and producer.* Whether a partition is in a transaction.
 
-    def __init__(
-        self,
-        peers: Peers,
-        ownership: Ownership,
-        scheduler: Scheduler,
-        mark_here: Callable[[TopicPartition, int, int, bool], object],
-    ) -> None:
-        """``mark_here`` appends a marker to a partition of ours: producer id, epoch, whether to commit."""
+    Created before the coordinator is asked. The transaction's marker drops it, so late answers are ignored.
+    """
+
+    __slots__ = ("epoch", "is_in")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.is_in = False
+
+
+_Key = tuple[TopicPartition, int]
+
+
+class TxnVerification:
+    """*Thread-safe.* What other coordinators answered: which of our partitions are in open transactions, by
+    partition and producer id.
+
+    A key's lock, one of ``_locks``, is held while data or the marker of its transaction is appended, so no
+    data follows the marker. It comes before the log's lock. ``_table`` guards the dictionary itself.
+    """
+
+    def __init__(self, remembered: int = _REMEMBERED) -> None:
+        self._remembered = remembered
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        self._table = threading.Lock()
+        self._questions: OrderedDict[_Key, Question] = OrderedDict()
+
+    def unknown(
+        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        with self._table:
+            found = [(each, self._questions.get((each, producer_id))) for each in partitions]
+        return [each for each, known in found if known is None or known.epoch != epoch or not known.is_in]
+
+    def asking(
+        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Question]:
+        """Call before asking the coordinator; then set ``is_in`` for those in the transaction."""
+        asked = {}
+        with self._table:
+            for each in partitions:
+                key = each, producer_id
+                known = self._questions.get(key)
+                if known is None or known.epoch != epoch:
+                    known = self._questions[key] = Question(epoch)
+                self._questions.move_to_end(key)
+                asked[each] = known
+            while len(self._questions) > self._remembered:
+                self._questions.popitem(last=False)
+        return asked
+
+    @contextmanager
+    def writing(self, partition: TopicPartition, producer_id: int, epoch: int) -> Iterator[None]:
+        """Hold this while appending a batch. Raises `InvalidTxnState`: not in an open transaction."""
+        key = partition, producer_id
+        with self._lock(key):
+            known = self._questions.get(key)
+            if known is None or known.epoch != epoch or not known.is_in:
+                raise InvalidTxnState(
+                    f"{partition} is not part of an open transaction of producer {producer_id}"
+                )
+            yield
+
+    @contextmanager
+    def ending(self, partition: TopicPartition, producer_id: int) -> Iterator[None]:
+        """Hold this while appending the marker; the partition then leaves the transaction."""
+        key = partition, producer_id
+        with self._lock(key):
+            with self._table:
+                self._questions.pop(key, None)
+            yield
+
+    def _lock(self, key: _Key) -> threading.Lock:
+        return self._locks[hash(key) % _LOCKS]
+
+
+class ClusterTransactions:
+    """*Thread-safe: its state is in ``verified``.* Callbacks run in peers' threads."""
+
+    def __init__(self, peers: Peers, ownership: Ownership, scheduler: Scheduler) -> None:
+        self.verified = TxnVerification()
         self._peers = peers
         self._ownership = ownership
         self._scheduler = scheduler
-        self._mark_here = mark_here
-        self._verified = TxnVerification()
 
     # For transactions of this coordinator.
 
@@ -110,15 +195,15 @@ class ClusterTransactions:
         self,
         known: Transaction,
         partitions: Iterable[TopicPartition],
+        mark_here: Mark,
         written: Callable[[], None],
         delayed: Callable[[], None],
     ) -> None:
-        """Have the owners of ``partitions`` write the markers of a transaction in a Prepare state.
-        ``written`` is called, from any thread, when all have; if that has to wait, for example for a dead
-        broker, ``delayed`` is called first.
+        """Have the owners of ``partitions`` write the markers of a transaction in a Prepare state; by then
+        some may be ours (``mark_here``). ``written`` is called, from any thread, when all have; if that has
+        to wait, for example for a dead broker, ``delayed`` is called first.
         """
-        spread = _Spread(known, partitions, written, delayed)
-        self._send(spread, partitions)
+        self._send(_Spread(known, partitions, mark_here, written, delayed), partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
         """`NOBODY` if unknown for now, None if the partition was deleted."""
@@ -155,7 +240,7 @@ class ClusterTransactions:
     def _mark_ours(self, spread: _Spread, ours: list[TopicPartition], commit: bool) -> None:
         try:
             for each in ours:
-                self._mark_here(each, spread.known.producer_id, spread.known.epoch, commit)
+                spread.mark_here(each, spread.known.producer_id, spread.known.epoch, commit)
         except KafkaError as e:
             self._later(spread, ours, str(e))
         else:
@@ -222,12 +307,6 @@ class ClusterTransactions:
         for broker in others:
             self._peers.ask(broker, request, _LISTING_VERSION, answered, _ANSWER_SECONDS)
 
-    def unknown(
-        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
-    ) -> list[TopicPartition]:
-        """The subset of ``partitions`` that need `verify` before `writing`."""
-        return self._verified.unknown(producer_id, epoch, partitions)
-
     def verify(
         self,
         transactional_id: str,
@@ -241,7 +320,7 @@ class ClusterTransactions:
         """Ask the id's coordinator whether its transaction has the partitions, or, if ``adding``, to add
         them. ``on_answer`` gets the refused ones, from any thread.
         """
-        asked = self._verified.asking(producer_id, epoch, partitions)
+        asked = self.verified.asking(producer_id, epoch, partitions)
 
         def answered(answer: Any, error: KafkaError | None) -> None:
             if error is None and answer.error_code:
@@ -261,7 +340,7 @@ class ClusterTransactions:
             for each, question in asked.items():
                 code = codes.get(each, ErrorCode.UNKNOWN_SERVER_ERROR)
                 if code is ErrorCode.NONE:
-                    self._verified.answered(question)
+                    question.is_in = True
                 else:
                     why = f"{each}: the coordinator of {transactional_id!r} says {code.name}"
                     refusals[each] = error_for(code, why)
@@ -276,14 +355,6 @@ class ClusterTransactions:
         )
         request = AddPartitionsToTxnRequest(transactions=(wanted,))
         self._peers.ask(coordinator, request, _VERIFYING_VERSION, answered, _ANSWER_SECONDS)
-
-    def writing(
-        self, partition: TopicPartition, producer_id: int, epoch: int
-    ) -> AbstractContextManager[None]:
-        return self._verified.writing(partition, producer_id, epoch)
-
-    def ending(self, partition: TopicPartition, producer_id: int) -> AbstractContextManager[None]:
-        return self._verified.ending(partition, producer_id)
 
     def _coordinator_of(self, transactional_id: str) -> int:
         topic = self._ownership.topic(TRANSACTIONS_TOPIC)
