@@ -34,6 +34,7 @@ from benchmarks.harness import Row
 from benchmarks.raw_client import RawClient, encode
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
+from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import (
@@ -339,7 +340,7 @@ def _load() -> Row:
         took = []
         for _ in range(3):
             coordinator = GroupCoordinator(
-                logs,
+                GroupTopic(logs, create=lambda: 1, appended=lambda *_: None),
                 SYSTEM_CLOCK,
                 Scheduler(),
                 GroupSettings(
@@ -350,8 +351,7 @@ def _load() -> Row:
                     offsets_retention_ms=1,
                 ),
                 ConsumerGroupSettings(),
-                create=lambda: 1,
-                appended=lambda *_: None,
+                topics=logs.topics,
             )
             coordinator.look()
             began = time.perf_counter()

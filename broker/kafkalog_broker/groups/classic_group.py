@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kafkalog_broker.groups.classic_group_member import ClassicMember
-from kafkalog_broker.groups.classic_records import StoredGroup
 from kafkalog_broker.groups.classic_rules import (
     ANSWERS,
     REJOINS,
     Asked,
+    ClassicMember,
     GroupOutcome,
     JoinAnswer,
     JoinedMember,
@@ -30,6 +29,7 @@ from kafkalog_broker.groups.classic_rules import (
     Waiter,
     subscribed_topics,
 )
+from kafkalog_broker.groups.group_records import StoredGroup
 from pyspark_kafkalog.errors import ErrorCode
 
 

@@ -1,7 +1,7 @@
 """State machine of one group of the new protocol (KIP-848). Pure.
 
 A state is immutable: each function takes one, an event and the time, and returns the next.
-`consumer_group_records` stores the difference. A refused event raises `KafkaError`.
+`group_records` stores the difference. A refused event raises `KafkaError`.
 Source: KIP-848; Kafka's ``GroupMetadataManager`` and ``CurrentAssignmentBuilder``.
 """
 
@@ -11,13 +11,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kafkalog_broker.groups.server_assignors import ASSIGNORS, EMPTY, Subscriber, TargetAssignment
-from kafkalog_broker.groups.topic_patterns import check_pattern
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
+
+try:
+    import re2
+except ImportError:
+    re2 = None
+
+_MAX_COMPILED_BYTES = 1 << 20
+"""RE2 refuses expressions that compile to more."""
 
 JOINING = 0
 """Epoch of a joining member."""
@@ -44,13 +53,6 @@ class MemberState(IntEnum):
     """Has not yet revoked everything it must give up."""
     UNRELEASED = 2
     """Waits for partitions that another member still owns."""
-
-
-class GroupState:
-    EMPTY = "Empty"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +94,7 @@ class MatchedTopics:
     time_ms: int
 
 
-class Topic(Protocol):
-    @property
-    def topic_id(self) -> UUID: ...
-
-    @property
-    def partitions(self) -> tuple[int, ...]: ...
-
-
-TopicSnapshot = Mapping[str, Topic]
+TopicSnapshot = Mapping[str, StoredTopic]
 """All topics by name. A changed topic set is a new object, so identity tells whether anything changed."""
 
 
@@ -144,13 +138,14 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
+        """Kafka's name of it."""
         if not self.members:
-            return GroupState.EMPTY
+            return "Empty"
         if self.epoch > self.target_epoch:
-            return GroupState.ASSIGNING
+            return "Assigning"
         if all(_is_reconciled(p, self.target_epoch) for p in self.progress.values()):
-            return GroupState.STABLE
-        return GroupState.RECONCILING
+            return "Stable"
+        return "Reconciling"
 
     @property
     def deadline(self) -> int | None:
@@ -210,7 +205,7 @@ def check_request(
             f"assignor {request.server_assignor!r}; there are {', '.join(settings.assignors)}",
         )
     if request.subscribed_topic_regex:
-        check_pattern(request.subscribed_topic_regex)
+        _compiled(request.subscribed_topic_regex)
 
 
 def heartbeat(
@@ -582,3 +577,31 @@ def _unknown(group: ConsumerGroup, member_id: str) -> ServerError:
 
 def _invalid(message: str) -> ServerError:
     return ServerError(ErrorCode.INVALID_REQUEST, message)
+
+
+def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
+    """The names that match the whole pattern. Raises `ServerError` INVALID_REGULAR_EXPRESSION."""
+    matches = _compiled(pattern).fullmatch
+    return frozenset(name for name in names if matches(name) is not None)
+
+
+@lru_cache(maxsize=128)
+def _compiled(pattern: str) -> Any:
+    """By RE2, whose time is linear in the text; an expression can block Python's ``re`` indefinitely. Without
+    the library no expression is valid.
+    """
+    if re2 is None:
+        raise ServerError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            "regular expressions need the package google-re2; pip install pyspark-kafkalog[regex]",
+        )
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MAX_COMPILED_BYTES
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as e:
+        reason = e.args[0].decode("utf-8", "replace") if e.args else ""
+        raise ServerError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not an expression of RE2: {reason}"
+        ) from None

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
-from kafkalog_broker.groups.classic_records import encode_group_key
 from kafkalog_broker.groups.classic_rules import CONSUMER, Phase
 from kafkalog_broker.groups.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.consumer_group_records import changes, records_of
 from kafkalog_broker.logs.offset_records import CommittedOffset, PendingOffsets
 from kafkalog_broker.logs.state_topic import Shard, StateTopic
+from kafkalog_broker.groups.group_records import changes, encode_group_key, records_of
+from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.offsets.pending_offsets import PendingOffsets
 from kafkalog_broker.scheduler import Handle
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition
@@ -106,7 +110,28 @@ class GroupShard:
 
 
 class GroupTopic(StateTopic[GroupShard]):
-    """*Thread-safe.* The offsets topic; each partition stores its groups."""
+    """*Thread-safe.* The offsets topic; each partition stores its groups. The coordinator sets ``build``, to
+    fill a shard from its stored records.
+    """
+
+    build: Callable[[Shard[GroupShard], Stored], None]
+
+    def __init__(
+        self,
+        logs: LogManager,
+        *,
+        create: Callable[[], object],
+        appended: Appended,
+        placement: Placement | None = None,
+    ) -> None:
+        """See `StateTopic`."""
+        super().__init__(
+            logs, OFFSETS_TOPIC, new=lambda _: GroupShard(), build=self._fill,
+            create=create, appended=appended, placement=placement,
+        )  # fmt: skip
+
+    def _fill(self, shard: Shard[GroupShard], stored: Stored) -> None:
+        self.build(shard, stored)
 
     def shard_for(self, name: str) -> Shard[GroupShard]:
         try:

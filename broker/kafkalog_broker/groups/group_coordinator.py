@@ -9,12 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
-from kafkalog_broker.groups.classic_records import (
-    decode_group,
-    decode_group_key,
-    encode_group,
-    encode_group_key,
-)
 from kafkalog_broker.groups.classic_rules import (
     GroupOutcome,
     JoinAnswer,
@@ -27,7 +21,7 @@ from kafkalog_broker.groups.classic_rules import (
 )
 from kafkalog_broker.groups.committed_offsets import GroupOffsets
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings, TopicSnapshot
-from kafkalog_broker.groups.consumer_groups import ConsumerGroups
+from kafkalog_broker.groups.consumer_group_coordinator import ConsumerGroups
 from kafkalog_broker.groups.group import (
     Group,
     GroupShard,
@@ -39,6 +33,13 @@ from kafkalog_broker.groups.group import (
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, Stored
+from kafkalog_broker.groups.group_records import (
+    decode_group,
+    decode_group_key,
+    encode_group,
+    encode_group_key,
+)
+from kafkalog_broker.logs.state_topic import Shard, Stored
 from kafkalog_broker.scheduler import Scheduler
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
@@ -93,45 +94,31 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        logs: LogManager,
+        topic: GroupTopic,
         clock: Clock,
         timer: Scheduler,
         settings: GroupSettings,
         consumer_settings: ConsumerGroupSettings,
         *,
-        create: Callable[[], object],
-        appended: Appended,
-        topics: Callable[[], TopicSnapshot] | None = None,
-        placement: Placement | None = None,
+        topics: Callable[[], TopicSnapshot],
         deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``create`` creates the offsets topic on first use. ``topics`` are those of the whole cluster, by
-        default those of ``logs``. For ``placement`` see `StateTopic`, for ``deleting`` see `GroupOffsets`.
-        """
+        """``topics`` are those of the whole cluster; for ``deleting`` see `GroupOffsets`."""
+        self._topic = topic
         self._clock = clock
         self._timer = timer
         self._settings = settings
         self._closed = False
-        self._topic = GroupTopic(
-            logs,
-            OFFSETS_TOPIC,
-            new=lambda _: GroupShard(),
-            build=self._build,
-            create=create,
-            appended=appended,
-            placement=placement,
-        )
+        topic.build = self._build
         self.offsets = GroupOffsets(
-            self._topic,
+            topic,
             clock,
             retention_ms=settings.offsets_retention_ms,
             new_classic=self._new_classic,
             deleting=deleting,
         )
-        self.consumers = ConsumerGroups(
-            self._topic, clock, timer, settings=consumer_settings, topics=topics or logs.topics
-        )
-        self.load, self.open = self._topic.load, self._topic.open
+        self.consumers = ConsumerGroups(topic, clock, timer, settings=consumer_settings, topics=topics)
+        self.load, self.open = topic.load, topic.open
 
     def look(self) -> None:
         """Updates which groups this broker coordinates.
@@ -264,10 +251,6 @@ class GroupCoordinator:
     def partition_of(self, name: str) -> TopicPartition:
         """The partition that stores the group; creates the topic if needed. Raises `KafkaError`."""
         return self._topic.shard_of(name).partition
-
-    def has_loaded(self, numbers: Iterable[int]) -> bool:
-        shards = self._topic.shards
-        return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     @property
     def opened(self) -> bool:

@@ -107,7 +107,9 @@ class Broker:
             memory_bytes=config.log_cleaner_dedupe_buffer_size,
             bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
         )
-        self._coordinators = self._make_coordinators(files)
+        self._coordinators = Coordinators(
+            config, self._logs, self._topics, self._fetches, clock, files, self._registration
+        )
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
@@ -300,21 +302,6 @@ class Broker:
             offsets_loaded=self._offsets_loaded,
             bring=self._bring,
             changed=registration.changed,
-        )
-
-    def _make_coordinators(self, files: FileSystem) -> Coordinators:
-        registration = self._registration
-        shared = None if registration is None else registration.registry
-        return Coordinators(
-            self.config,
-            self._logs,
-            self._topics,
-            self._fetches,
-            self._clock,
-            files,
-            None if registration is None else registration.ownership,
-            None if shared is None else shared.take_ids,
-            (lambda: None) if registration is None else registration.changed,
         )
 
     def _bring(self, name: str) -> None:

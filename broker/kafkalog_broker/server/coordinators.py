@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
+from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -24,10 +24,10 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from kafkalog_broker.cluster.ownership import Ownership
     from kafkalog_broker.cluster.peers import Peers
     from kafkalog_broker.groups.offset_migration import OffsetMigration
     from kafkalog_broker.logs.state_topic import Placement
+    from kafkalog_broker.server.registration import Registration
     from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
 _OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
@@ -56,28 +56,28 @@ class Coordinators:
         fetches: DelayedFetches,
         clock: Clock,
         files: FileSystem,
-        ownership: Ownership | None = None,
-        take_ids: Callable[[int, int], int] | None = None,
-        loaded: Callable[[], object] = lambda: None,
+        registration: Registration | None = None,
     ) -> None:
-        """``take_ids`` reserves producer ids in a cluster; ``loaded`` is called after groups were loaded."""
+        registry = None if registration is None else registration.registry
         self._config = config
         self._topics = topics
         self._clock = clock
-        self._ownership = ownership
-        self._loaded = loaded
+        self._ownership = None if registration is None else registration.ownership
+        self._registration = registration
         self._timers = Scheduler(clock)
         self.transaction_work = Scheduler(clock)
-        self.producer_ids = ProducerIds(config.directories(), files, take_ids)
+        self.producer_ids = ProducerIds(config.directories(), files, registry.take_ids if registry else None)
         self.groups = GroupCoordinator(
-            logs,
+            GroupTopic(
+                logs,
+                create=self._create_offsets_topic,
+                appended=fetches.appended,
+                placement=self._placement(OFFSETS_TOPIC),
+            ),
             clock,
             self._timers,
             *_group_settings(config),
-            create=self._create_offsets_topic,
-            appended=fetches.appended,
             topics=topics.all,
-            placement=self._placement(OFFSETS_TOPIC),
             deleting=self._deleting,
         )
         self._peers = self._make_peers()
@@ -171,8 +171,8 @@ class Coordinators:
     def _load(self) -> None:
         # Groups first: ending loaded transactions changes their logs.
         while self._to_load.get():
-            if self.groups.load():
-                self._loaded()
+            if self.groups.load() and self._registration is not None:
+                self._registration.changed()
             self.transactions.load()
 
     def _deleting(self) -> frozenset[str]:

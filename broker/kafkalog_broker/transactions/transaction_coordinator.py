@@ -469,9 +469,8 @@ class TransactionCoordinator:
                 self._store(
                     entry, Outcome(states.completed(known, self._clock.time_ms(), self._producer_ids.next))
                 )
-                if (
-                    self.markers.flush
-                ):  # else a crash could repeat the markers after data of the next transaction
+                # Else a crash could repeat the markers after data of the next transaction.
+                if self.markers.flush:
                     self.markers.force((self._shard(known.transactional_id).partition,))
         except KafkaError as e:
             _log.warning("transaction of %r has ended, and waits: %s", known.transactional_id, e)

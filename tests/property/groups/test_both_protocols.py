@@ -14,7 +14,7 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.groups.classic_rules import JoinRequest
 from kafkalog_broker.groups.consumer_group import Client, ConsumerGroupSettings
-from kafkalog_broker.groups.group import NoSuchGroup
+from kafkalog_broker.groups.group import GroupTopic, NoSuchGroup
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
@@ -64,13 +64,12 @@ class Group(RuleBasedStateMachine):
     def _start(self) -> None:
         self.timer = Scheduler(self.clock)
         self.coordinator = GroupCoordinator(
-            self.logs,
+            GroupTopic(self.logs, create=self._create, appended=lambda *_: None),
             self.clock,
             self.timer,
             GroupSettings(1_000, 1_800_000, 0, 100, 60_000),
             ConsumerGroupSettings(),
-            create=self._create,
-            appended=lambda *_: None,
+            topics=self.logs.topics,
         )
         self.coordinator.look()
         self.coordinator.load()

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
-from kafkalog_broker.groups.group import NoSuchGroup
+from kafkalog_broker.groups.group import GroupTopic, NoSuchGroup
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
@@ -94,13 +94,12 @@ class ClassicGroups(RuleBasedStateMachine):
     def begin(self) -> None:
         self.timer = Scheduler(self.clock)
         self.coordinator = GroupCoordinator(
-            self.logs,
+            GroupTopic(self.logs, create=self.create, appended=lambda *_: None),
             self.clock,
             self.timer,
             self.settings,
             ConsumerGroupSettings(),
-            create=self.create,
-            appended=lambda *_: None,
+            topics=self.logs.topics,
         )
         self.coordinator.look()
         self.coordinator.load()

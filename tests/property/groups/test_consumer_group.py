@@ -26,15 +26,15 @@ from kafkalog_broker.groups.consumer_group import (
     Client,
     ConsumerGroup,
     ConsumerGroupSettings,
-    GroupState,
     MemberState,
     check_request,
     expired,
     heartbeat,
     matched_patterns,
+    matching,
     resumed,
 )
-from kafkalog_broker.groups.consumer_group_records import (
+from kafkalog_broker.groups.group_records import (
     RecordKey,
     build,
     changes,
@@ -42,7 +42,6 @@ from kafkalog_broker.groups.consumer_group_records import (
     encode_key,
 )
 from kafkalog_broker.groups.server_assignors import EMPTY, Assignment, by_topic
-from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -224,7 +223,7 @@ class Group(RuleBasedStateMachine):
                 self.a_partition_has_one_member()
         group = self.group
         assert group is not None
-        assert group.state == GroupState.STABLE
+        assert group.state == "Stable"
         assert {m.id for m in self.live.values()} == set(group.members)
         expected = {
             (topic.topic_id, p)

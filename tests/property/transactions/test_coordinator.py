@@ -20,6 +20,7 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
+from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
@@ -119,13 +120,12 @@ class World:
             self.path, clock=self.clock, files=self.files, segment_bytes=2000
         )
         self.groups = GroupCoordinator(
-            self.manager,
+            GroupTopic(self.manager, create=lambda: 1, appended=lambda _p, _s: None),
             self.clock,
             Scheduler(self.clock),
             GroupSettings(1, 1 << 30, 0, 10, 1 << 40),
             ConsumerGroupSettings(),
-            create=lambda: 1,
-            appended=lambda _p, _s: None,
+            topics=self.manager.topics,
         )
         ids = ProducerIds([self.path], self.files, run=lambda work: work())
         ids.reserve()

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
+from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
@@ -56,15 +57,18 @@ class Coordinators:
         """As a broker that starts now has it."""
         self.timer = Scheduler(self.clock)
         self.groups = GroupCoordinator(
-            self.logs,
+            GroupTopic(
+                self.logs,
+                create=self.create,
+                appended=lambda partition, size: self.appended.append((partition, size)),
+                placement=self.placement,
+            ),
             self.clock,
             self.timer,
             self.settings,
             ConsumerGroupSettings(),
-            create=self.create,
-            appended=lambda partition, size: self.appended.append((partition, size)),
-            placement=self.placement,
             deleting=lambda: self.deleting,
+            topics=self.logs.topics,
         )
         self.groups.look()
         if load:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.groups.classic_records import (
+from kafkalog_broker.groups.group_records import (
     StoredGroup,
     StoredMember,
     decode_group,

@@ -15,6 +15,7 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.groups import offset_migration
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
+from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.groups.offset_migration import FILE_NAME, OffsetMigration
 from kafkalog_broker.logs.manager import LogManager
@@ -123,13 +124,16 @@ class Bench:
 
     def _coordinator(self, logs: LogManager) -> GroupCoordinator:
         return GroupCoordinator(
-            logs,
+            GroupTopic(
+                logs,
+                create=lambda: logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {}),
+                appended=lambda *_: None,
+            ),
             self.clock,
             Scheduler(self.clock),
             GroupSettings(6_000, 1_800_000, 0, 100, 1 << 40),
             ConsumerGroupSettings(),
-            create=lambda: logs.create_topic(OFFSETS_TOPIC, uuid4(), 1, {}),
-            appended=lambda *_: None,
+            topics=logs.topics,
         )
 
     def see(self, **topics: UUID) -> None:

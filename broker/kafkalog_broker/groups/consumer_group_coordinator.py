@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from kafkalog_broker.groups.classic_records import encode_group_key
 from kafkalog_broker.groups.classic_rules import Phase
 from kafkalog_broker.groups.consumer_group import (
     JOINING,
@@ -21,10 +20,18 @@ from kafkalog_broker.groups.consumer_group import (
     expired,
     heartbeat,
     matched_patterns,
+    matching,
     resumed,
 )
-from kafkalog_broker.groups.consumer_group_records import RecordKey, build, changes, decode_key, records_of
 from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup
+from kafkalog_broker.groups.group_records import (
+    RecordKey,
+    build,
+    changes,
+    decode_key,
+    encode_group_key,
+    records_of,
+)
 from kafkalog_broker.groups.server_assignors import TargetAssignment
 from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
