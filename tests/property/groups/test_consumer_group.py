@@ -41,7 +41,7 @@ from kafkalog_broker.groups.group_records import (
     decode_key,
     encode_key,
 )
-from kafkalog_broker.groups.server_assignors import EMPTY, Assignment, by_topic
+from kafkalog_broker.groups.server_assignors import EMPTY, TargetAssignment, by_topic
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -62,9 +62,9 @@ class Member:
     names: tuple[str, ...]
     pattern: str
     epoch: int = JOINING
-    given: Assignment = EMPTY
-    owned: Assignment = EMPTY
-    said: Assignment | None = None
+    given: TargetAssignment = EMPTY
+    owned: TargetAssignment = EMPTY
+    said: TargetAssignment | None = None
     """What it last told that it owns; None: the next heartbeat says everything."""
     lost: int = 0
     """So many answers in a row it did not get."""
@@ -299,7 +299,7 @@ class Group(RuleBasedStateMachine):
             topic_partitions=owned,
         )
 
-    def _send(self, member: Member, request: ConsumerGroupHeartbeatRequest) -> Assignment | None:
+    def _send(self, member: Member, request: ConsumerGroupHeartbeatRequest) -> TargetAssignment | None:
         check_request(request, 1, SETTINGS)
         group = self.group if self.group is not None else ConsumerGroup("g")
         after, assignment = heartbeat(
