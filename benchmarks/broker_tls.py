@@ -27,8 +27,7 @@ from benchmarks.raw_client import RawClient, batch, encode, fetch_request
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.authority import make
-from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest

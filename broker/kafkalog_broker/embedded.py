@@ -331,10 +331,9 @@ def run_child() -> None:
     import logging  # imports here: the parent needs none of them
 
     from kafkalog_broker.config.broker_config import BrokerConfig
-    from kafkalog_broker.garbage import starting
     from kafkalog_broker.network.socket_server import share_the_interpreter
     from kafkalog_broker.scheduler import next_of
-    from kafkalog_broker.server.broker import Broker
+    from kafkalog_broker.server.broker import Broker, starting
 
     share_the_interpreter()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -10,8 +10,7 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog import NewTopic, Producer, create_topics
 from pyspark_kafkalog.errors import AuthenticationFailed, UnsupportedSaslMechanism
 from pyspark_kafkalog.security.scram import ScramCredential

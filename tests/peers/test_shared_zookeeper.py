@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 )
 from kazoo.client import KazooClient
 
-from kafkalog_broker.security.credentials import CredentialChange
+from kafkalog_broker.security.file_stores import CredentialChange
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from kafkalog_broker.garbage import look_through_once
+from kafkalog_broker.server.broker import look_through_once
 
 _PATIENCE_SECONDS = 60.0
 """A thread or process that was told to end may take a while on a busy machine."""

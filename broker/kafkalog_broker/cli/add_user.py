@@ -14,8 +14,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import LOCK_NAME
 from kafkalog_broker.disk.filesystem import OsFileSystem
-from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.scram import MIN_ITERATIONS, ScramCredential
 

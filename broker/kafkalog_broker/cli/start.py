@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from kafkalog_broker.cli.commands import DONE, FAILED, Commands, add_command, fail
 from kafkalog_broker.config.broker_config import BrokerConfig
-from kafkalog_broker.garbage import starting
 from kafkalog_broker.scheduler import next_of
+from kafkalog_broker.server.broker import starting
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from kafkalog_broker.security.principal import Principal
+from kafkalog_broker.security.authentication import Principal
 from pyspark_kafkalog.security.acls import (
     EVERYBODY,
     WILDCARD,

@@ -9,8 +9,8 @@ from itertools import chain
 
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.security.acl_rules import AclRules
-from kafkalog_broker.security.acl_store import AclStore
-from kafkalog_broker.security.principal import Principal, Session
+from kafkalog_broker.security.authentication import Principal, Session
+from kafkalog_broker.security.file_stores import AclStore
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, ResourceType

@@ -6,8 +6,14 @@ import hmac
 import secrets
 from collections.abc import Callable, Mapping
 
-from kafkalog_broker.security.authentication import Accepted, Challenge, Exchange, LoginRefused
-from kafkalog_broker.security.principal import USER, Principal
+from kafkalog_broker.security.authentication import (
+    USER,
+    Accepted,
+    Challenge,
+    Exchange,
+    LoginRefused,
+    Principal,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.jaas import parse_jaas
 from pyspark_kafkalog.security.scram import MIN_ITERATIONS, ScramCredential, ScramError, ScramServer

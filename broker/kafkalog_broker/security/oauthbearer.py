@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 from kafkalog_broker.config.listener_config import ListenerConfig
-from kafkalog_broker.security.authentication import Accepted, Challenge, Exchange, LoginRefused
-from kafkalog_broker.security.principal import USER, Principal
+from kafkalog_broker.security.authentication import (
+    USER,
+    Accepted,
+    Challenge,
+    Exchange,
+    LoginRefused,
+    Principal,
+)
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -11,9 +11,15 @@ from itertools import chain, islice
 from types import MappingProxyType
 from typing import TypeVar
 
-from kafkalog_broker.security.acl_store import Publish, acls_in
-from kafkalog_broker.security.credentials import CredentialChange, Credentials, changed_texts, parse_all
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import (
+    CredentialChange,
+    Credentials,
+    Publish,
+    SecurityFile,
+    acls_in,
+    changed_texts,
+    parse_all,
+)
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
     ConnectionLost,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import resource
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -21,11 +23,15 @@ from kafkalog_broker.logs.cleaner import LogCleaner
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.security.acl_store import AclStore, FileAcls
+from kafkalog_broker.security.authentication import ANONYMOUS, parse_principal
 from kafkalog_broker.security.authorizer import Authorizer
-from kafkalog_broker.security.credentials import CredentialStore, FileCredentials
-from kafkalog_broker.security.principal import ANONYMOUS, parse_principal
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import (
+    AclStore,
+    CredentialStore,
+    FileAcls,
+    FileCredentials,
+    SecurityFile,
+)
 from kafkalog_broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.coordinators import Coordinators
@@ -413,3 +419,46 @@ def _open_files(wanted: int) -> int:
         wanted, limit, limit // 2,
     )  # fmt: skip
     return max(1, limit // 2)
+
+
+# --- garbage collection must not scan long-lived objects while clients wait
+
+_ALL_THROUGH_SECONDS = 3600.0
+_OLDEST = 2
+"""Generation whose collection scans all objects."""
+
+
+@contextmanager
+def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
+    """Context of a broker's start: excludes the objects it creates from later collections. With 10,000
+    partitions scanning them takes a sixth of the start, and later pauses all clients for 0.1 s.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        look_through_once(clock)
+        gc.enable()
+
+
+def look_through_once(clock: Clock) -> Callable[[str, dict[str, int]], None]:
+    """Let full collections scan long-lived objects only once an hour; returns the ``gc.callbacks`` entry.
+
+    With 10,000 partitions, or as many group offsets, a full scan stops all clients for 0.1 to 0.4 s.
+    Survivors are skipped until the hour is over, so older garbage cycles stay that long.
+    """
+    due = clock.monotonic() + _ALL_THROUGH_SECONDS
+
+    def looks(phase: str, info: dict[str, int]) -> None:
+        nonlocal due
+        if info["generation"] != _OLDEST:
+            return
+        if phase == "stop":
+            gc.freeze()
+        elif clock.monotonic() >= due:
+            gc.unfreeze()
+            due = clock.monotonic() + _ALL_THROUGH_SECONDS
+
+    gc.callbacks.append(looks)
+    return looks

@@ -17,9 +17,9 @@ from kafkalog_broker.groups.group_coordinator import GroupCoordinator
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.security.authentication import Principal, Session
 from kafkalog_broker.security.authorizer import Authorizer, denial
-from kafkalog_broker.security.credentials import CredentialStore
-from kafkalog_broker.security.principal import Principal, Session
+from kafkalog_broker.security.file_stores import CredentialStore
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from kafkalog_broker.server.log_access import LogAccess

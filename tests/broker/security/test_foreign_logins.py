@@ -20,8 +20,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
 from tests.support.network.certificates import Authority
 from tests.support.network.tokens import Signer

@@ -11,8 +11,7 @@ import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.discovery import Cluster

@@ -19,8 +19,7 @@ from confluent_kafka.admin import (
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
-from kafkalog_broker.security.credentials import CredentialChange, FileCredentials
-from kafkalog_broker.security.security_file import SecurityFile
+from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
 from pyspark_kafkalog.errors import InvalidRequest, ServerError
 from pyspark_kafkalog.security.acls import Acl, Operation, PatternType, Permission, ResourceType

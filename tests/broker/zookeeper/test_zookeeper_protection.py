@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient, KeeperState
 
 from kafkalog_broker.embedded import start_broker
-from kafkalog_broker.security.credentials import CredentialChange
+from kafkalog_broker.security.file_stores import CredentialChange
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperUsers
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.config.definition import parse

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkalog_broker.garbage import look_through_once
+from kafkalog_broker.server.broker import look_through_once
 from tests.support.manual_clock import ManualClock
 
 

@@ -14,10 +14,10 @@ from kafkalog_broker.security.authentication import (
     Login,
     LoginRefused,
     LoginStep,
+    Principal,
     Verdict,
 )
 from kafkalog_broker.security.mechanisms import Plain, Scram, plain_passwords
-from kafkalog_broker.security.principal import Principal
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.logins import (
     SaslAuthenticateRequest,

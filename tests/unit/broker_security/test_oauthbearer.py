@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.config.listener_config import ListenerConfig
-from kafkalog_broker.security.authentication import Accepted, Challenge, LoginRefused
+from kafkalog_broker.security.authentication import Accepted, Challenge, LoginRefused, Principal
 from kafkalog_broker.security.oauthbearer import OAuthBearer, SignedTokens, oauth_bearer, unsigned
-from kafkalog_broker.security.principal import Principal
 from pyspark_kafkalog.errors import InvalidConfig
 from tests.support.network.tokens import Signer, encoded, unsigned_token
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog_broker.security.principal import Principal, java_address, parse_principal
+from kafkalog_broker.security.authentication import Principal, java_address, parse_principal
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.filesystem import OsFileSystem
-from kafkalog_broker.security.security_file import FILE_NAME, Kept, SecurityFile
+from kafkalog_broker.security.file_stores import FILE_NAME, Kept, SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 
 USERS = {"alice": {"SCRAM-SHA-256": "salt=YQ==,stored_key=Yg==,server_key=Yw==,iterations=4096"}}

@@ -4,8 +4,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import DYNAMIC, BrokerConfig, LogConfig
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.server.broker_settings import BrokerSettings
-from kafkalog_broker.server.configs import broker_entries, topic_entries
+from kafkalog_broker.server.broker_settings import BrokerSettings, broker_entries, topic_entries
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.protocol.api.configs import ConfigSource, ConfigType, DescribeConfigsSynonym
 

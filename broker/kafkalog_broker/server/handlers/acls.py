@@ -12,8 +12,8 @@ from __future__ import annotations
 from functools import partial
 from itertools import groupby
 
-from kafkalog_broker.security.acl_store import check_new
 from kafkalog_broker.security.authorizer import Authorizer
+from kafkalog_broker.security.file_stores import check_new
 from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.acls import (

@@ -7,35 +7,32 @@ AlterConfigs             0-2       the broker's properties that are read when it
                                    metrics, groups
 IncrementalAlterConfigs  0-1       the broker's properties that are read when it starts; loggers, client
                                    metrics, groups
-
-`server.configs` has the properties as entries, and the changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from kafkalog_broker.log.generations import check_name
-from kafkalog_broker.server.configs import (
-    ConfigEntry,
-    altered,
-    broker_entries,
-    changed,
-    replaced,
-    topic_entries,
-)
+from kafkalog_broker.server.broker_settings import ConfigEntry, broker_entries, topic_entries
 from kafkalog_broker.server.dispatch import Context, always, handles
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.config.definition import Config, describe
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api.configs import (
+    AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
+    ConfigOperation,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -115,6 +112,47 @@ def _described_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> Des
 
 # --- AlterConfigs
 
+ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Maps a resource's own properties to the new ones. May raise `KafkaError`."""
+
+
+class Altered(NamedTuple):
+    error_code: ErrorCode
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+def altered(
+    changes: Sequence[tuple[int, str, ConfigChange]], ctx: Context, *, validate_only: bool
+) -> list[Altered]:
+    """Change each resource, given by type and name; returns the results in their order."""
+    times = Counter((kind, name) for kind, name, _ in changes)
+    results = []
+    for kind, name, change in changes:
+        try:
+            if times[kind, name] > 1:
+                raise InvalidRequest(f"resource {name!r} is in the request {times[kind, name]} times")
+            _alter(kind, name, change, ctx, validate_only=validate_only)
+        except KafkaError as e:
+            results.append(Altered(ctx.refused(e), str(e), kind, name))
+        else:
+            results.append(Altered(ErrorCode.NONE, None, kind, name))
+    return results
+
+
+def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate_only: bool) -> None:
+    if kind == ConfigResource.BROKER:
+        ctx.demand(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        settings = ctx.services.settings
+        settings.check_name(name)
+        settings.alter(name, change(settings.own(name)), validate_only=validate_only)
+        return
+    if kind != ConfigResource.TOPIC:
+        raise InvalidRequest(f"resource type {kind}; those of topics (2) and brokers (4) can be changed")
+    ctx.demand(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
+    ctx.services.topics.alter(name, change, validate_only=validate_only)
+
 
 @handles(
     ApiKey.ALTER_CONFIGS,
@@ -133,6 +171,12 @@ def alter_configs(request: AlterConfigsRequest, ctx: Context) -> AlterConfigsRes
     ]
     results = altered(changes, ctx, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=tuple(AlterConfigsResourceResponse(*result) for result in results))
+
+
+def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
+    """A resource's new properties, replacing all. Raises `InvalidRequest`: one is null, or given twice."""
+    _check_once(config.name for config in configs)
+    return {config.name: _given(config.name, config.value) for config in configs}
 
 
 # --- IncrementalAlterConfigs
@@ -169,3 +213,53 @@ def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(
         responses=tuple(AlterConfigsResourceResponse(*result) for result in results)
     )
+
+
+def changed(
+    configs: Sequence[IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """A resource's own properties after changes to some of them; ``defaults`` apply without them.
+    Raises `InvalidRequest`: a null value, repeated name or unknown operation; `InvalidConfig`: not a list.
+    """
+    _check_once(config.name for config in configs)
+    after = dict(overrides)
+    for config in configs:
+        name = config.name
+        if config.config_operation == ConfigOperation.DELETE:
+            after.pop(name, None)
+        elif config.config_operation == ConfigOperation.SET:
+            after[name] = _given(name, config.value)
+        elif config.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+            words = _listed(name, defaults, overrides)
+            given = [word.strip() for word in _given(name, config.value).split(",")]
+            if config.config_operation == ConfigOperation.APPEND:
+                words += [word for word in given if word not in words]
+            else:
+                words = [word for word in words if word not in given]
+            after[name] = ",".join(words)
+        else:
+            raise InvalidRequest(
+                f"operation {config.config_operation} on {name}; there are"
+                " set (0), delete (1), append (2) and subtract (3)"
+            )
+    return after
+
+
+def _check_once(names: Iterator[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise InvalidRequest(f"property {name} is given {times} times for one resource")
+
+
+def _given(name: str, value: str | None) -> str:
+    if value is None:
+        raise InvalidRequest(f"property {name} has no value")
+    return value
+
+
+def _listed(name: str, defaults: Config, overrides: Mapping[str, str]) -> list[str]:
+    for item in describe(type(defaults)):
+        if item.name == name and item.kind is tuple:
+            value = item.read(overrides[name], name) if name in overrides else getattr(defaults, item.field)
+            return list(value)
+    raise InvalidConfig(f"nothing can be appended to {name}, or subtracted from it: it is not a list")

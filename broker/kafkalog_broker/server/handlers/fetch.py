@@ -5,7 +5,7 @@ API    Versions  Left out
 Fetch  0-13      incremental fetch sessions (the answer's session id is always 0, so clients continue with
                  full requests), replicas and racks
 
-`delayed_fetch` waits for ``min_bytes``; `views.old_fetch` shows versions before 10 what they can read.
+`delayed_fetch` waits for ``min_bytes``; `old_fetch` shows versions before 10 what they can read.
 
 An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
 `LogManager.files_per_answer` says. The others come empty, and are first in the client's next answer.
@@ -25,7 +25,7 @@ from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
 from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog, check_leader_epoch
-from kafkalog_broker.server.views.old_fetch import ZSTD_SINCE, OlderReader
+from kafkalog_broker.server.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
 from pyspark_kafkalog.protocol.api.fetch import (
     AbortedTransaction,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kafkalog_broker.security.credentials import CredentialChange
+from kafkalog_broker.security.file_stores import CredentialChange
 from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.logins import (

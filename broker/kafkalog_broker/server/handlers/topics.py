@@ -21,6 +21,8 @@ from operator import attrgetter
 
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.configs import topic_entries
+from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
+from kafkalog_broker.server.broker_settings import topic_entries
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import live_brokers
 from kafkalog_broker.server.topics import family_and_properties

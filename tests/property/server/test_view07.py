@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.log_access import Allowance
-from kafkalog_broker.server.views.view07 import View07
+from kafkalog_broker.server.view07 import View07
 from pyspark_kafkalog.errors import InvalidRecord
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.convert import batch_of_entry

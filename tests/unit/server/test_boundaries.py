@@ -12,7 +12,7 @@ from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import BySize
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.server.log_access import Allowance
-from kafkalog_broker.server.views.view07 import SPACING_BYTES, Boundaries
+from kafkalog_broker.server.view07 import SPACING_BYTES, Boundaries
 from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange
 from tests.support.log.logs import crash_all, open_log
 from tests.support.protocol.wire07 import entry

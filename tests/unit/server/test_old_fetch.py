@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server import old_fetch
 from kafkalog_broker.server.log_access import Allowance, Entries
-from kafkalog_broker.server.views import old_fetch
-from kafkalog_broker.server.views.old_fetch import OlderReader
-from kafkalog_broker.server.views.view07 import View07
+from kafkalog_broker.server.old_fetch import OlderReader
+from kafkalog_broker.server.view07 import View07
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, UnsupportedCompression
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.formats.compression import Codec

@@ -15,7 +15,7 @@ from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.log_access import Allowance
-from kafkalog_broker.server.views.view07 import View07
+from kafkalog_broker.server.view07 import View07
 from pyspark_kafkalog.errors import ErrorCode, OffsetOutOfRange, ServerError, StorageError
 from pyspark_kafkalog.formats.message_set import frames, records
 from tests.support.log.logs import START_MS, crash_all, open_log
@@ -128,7 +128,7 @@ def test_what_cannot_be_converted_is_refused_after_what_can(
     log = open_first(tmp_path, ONE + crowd + ONE)
     view = View07(Metrics())
     assert values(read(log, 0, view=view)) == [(0, b"one")]
-    with caplog.at_level(logging.WARNING, "kafkalog_broker.server.views.view07"):
+    with caplog.at_level(logging.WARNING, "kafkalog_broker.server.view07"):
         for offset in (13, 14, 13):
             with pytest.raises(ServerError, match=rf"entry at offset 13 .* has {len(crowd)} bytes") as caught:
                 read(log, offset, view=view)
@@ -170,7 +170,7 @@ def test_an_entry_that_is_or_opens_to_too_much_is_refused(
 ) -> None:
     bomb = zipped(entry(bytes(200_000)))
     log = open_first(tmp_path, bomb, entry(bytes(150_000)), entry(bytes(90_000)))
-    monkeypatch.setattr("kafkalog_broker.server.views.view07.MAX_DECOMPRESSED_BYTES", 100_000)
+    monkeypatch.setattr("kafkalog_broker.server.view07.MAX_DECOMPRESSED_BYTES", 100_000)
     with pytest.raises(ServerError, match="decompress") as caught:
         read(log, 0)
     assert caught.value.code == REFUSED

@@ -1,1 +1,0 @@
-"""Logs converted for clients of another generation."""
