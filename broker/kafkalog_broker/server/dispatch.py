@@ -256,9 +256,8 @@ REGISTRY: Mapping[ApiKey, Registration] = MappingProxyType(_registrations)
 
 def handles(
     key: ApiKey,
-    *,
     versions: tuple[int, int],
-    needs: tuple[Need, ...],
+    *needs: Need,
     takes_long: LongRule | None = None,
     short_cut: ShortCut | None = None,
     unknown_version: Callable[[], Any] | None = None,

@@ -24,4 +24,4 @@ def test_the_handlers_have_the_themes_of_the_messages() -> None:
 
 def test_an_api_cannot_have_two_handlers() -> None:
     with pytest.raises(ValueError, match="FETCH has a handler already"):
-        handles(ApiKey.FETCH, versions=(4, 12), needs=())(lambda request, ctx: None)
+        handles(ApiKey.FETCH, (4, 12))(lambda request, ctx: None)

@@ -16,21 +16,7 @@ from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.file_stores import check_new
 from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.acls import (
-    AclCreation,
-    AclCreationResult,
-    AclDescription,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
+from pyspark_kafkalog.protocol.api import acls as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import (
     CLUSTER_NAME,
@@ -45,34 +31,29 @@ from pyspark_kafkalog.security.acls import (
 # --- DescribeAcls
 
 
-@handles(
-    ApiKey.DESCRIBE_ACLS,
-    versions=(0, 3),
-    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
-    takes_long=always,
-)
-def describe_acls(request: DescribeAclsRequest, ctx: Context) -> DescribeAclsResponse:
+@handles(ApiKey.DESCRIBE_ACLS, (0, 3), (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=always)
+def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.DescribeAclsResponse:
     """List the ACLs that a filter matches, together for each pattern of resources."""
     try:
         authorizer = _authorizer_of(ctx)
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         wanted = _filter_of(request)
     except KafkaError as e:
-        return DescribeAclsResponse(error_code=ctx.refused(e), error_message=str(e))
+        return api.DescribeAclsResponse(error_code=ctx.refused(e), error_message=str(e))
     found = []
     for acl in authorizer.acls:
         if wanted.matches(acl):
             found.append(acl)
     by_pattern = groupby(sorted(found), key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type))
-    return DescribeAclsResponse(
+    return api.DescribeAclsResponse(
         error_code=ErrorCode.NONE,
         resources=tuple(
-            DescribeAclsResource(
+            api.DescribeAclsResource(
                 resource_type=kind,
                 resource_name=name,
                 pattern_type=pattern,
                 acls=tuple(
-                    AclDescription(acl.principal, acl.host, acl.operation, acl.permission) for acl in acls
+                    api.AclDescription(acl.principal, acl.host, acl.operation, acl.permission) for acl in acls
                 ),
             )
             for (kind, name, pattern), acls in by_pattern
@@ -89,7 +70,7 @@ def _authorizer_of(ctx: Context) -> Authorizer:
     return authorizer
 
 
-def _filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+def _filter_of(request: api.DescribeAclsRequest | api.DeleteAclsFilter) -> AclFilter:
     try:
         return AclFilter(
             ResourceType(request.resource_type_filter),
@@ -107,19 +88,17 @@ def _filter_of(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 # --- CreateAcls
 
 
-@handles(
-    ApiKey.CREATE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),), takes_long=always
-)
-def create_acls(request: CreateAclsRequest, ctx: Context) -> CreateAclsResponse:
+@handles(ApiKey.CREATE_ACLS, (0, 3), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
+def create_acls(request: api.CreateAclsRequest, ctx: Context) -> api.CreateAclsResponse:
     """Add ACLs, which are in force, and on the disk, before the response is sent."""
-    results = [AclCreationResult(ErrorCode.NONE, None)] * len(request.creations)
+    results = [api.AclCreationResult(ErrorCode.NONE, None)] * len(request.creations)
     wanted: dict[int, Acl] = {}
     failed = partial(_creation_failed, ctx=ctx)
     try:
         authorizer = _authorizer_of(ctx)
         ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return CreateAclsResponse(results=tuple(failed(e) for _ in results))
+        return api.CreateAclsResponse(results=tuple(failed(e) for _ in results))
     for number, creation in enumerate(request.creations):
         try:
             wanted[number] = _new_acl(creation)
@@ -130,10 +109,10 @@ def create_acls(request: CreateAclsRequest, ctx: Context) -> CreateAclsResponse:
     except KafkaError as e:
         for number in wanted:
             results[number] = failed(e)
-    return CreateAclsResponse(results=tuple(results))
+    return api.CreateAclsResponse(results=tuple(results))
 
 
-def _new_acl(creation: AclCreation) -> Acl:
+def _new_acl(creation: api.AclCreation) -> Acl:
     try:
         acl = Acl(
             ResourceType(creation.resource_type),
@@ -150,25 +129,23 @@ def _new_acl(creation: AclCreation) -> Acl:
     return acl
 
 
-def _creation_failed(error: KafkaError, ctx: Context) -> AclCreationResult:
-    return AclCreationResult(ctx.refused(error), str(error))
+def _creation_failed(error: KafkaError, ctx: Context) -> api.AclCreationResult:
+    return api.AclCreationResult(ctx.refused(error), str(error))
 
 
 # --- DeleteAcls
 
 
-@handles(
-    ApiKey.DELETE_ACLS, versions=(0, 3), needs=((Operation.ALTER, ResourceType.CLUSTER),), takes_long=always
-)
-def delete_acls(request: DeleteAclsRequest, ctx: Context) -> DeleteAclsResponse:
+@handles(ApiKey.DELETE_ACLS, (0, 3), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
+def delete_acls(request: api.DeleteAclsRequest, ctx: Context) -> api.DeleteAclsResponse:
     """Delete what filters match, on the disk too, before the response is sent."""
-    results = [DeleteAclsFilterResult(ErrorCode.NONE, None)] * len(request.filters)
+    results = [api.DeleteAclsFilterResult(ErrorCode.NONE, None)] * len(request.filters)
     failed = partial(_deletion_failed, ctx=ctx)
     try:
         authorizer = _authorizer_of(ctx)
         ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return DeleteAclsResponse(filter_results=tuple(failed(e) for _ in results))
+        return api.DeleteAclsResponse(filter_results=tuple(failed(e) for _ in results))
     wanted: dict[int, AclFilter] = {}
     for number, each in enumerate(request.filters):
         try:
@@ -182,12 +159,12 @@ def delete_acls(request: DeleteAclsRequest, ctx: Context) -> DeleteAclsResponse:
             results[number] = failed(e)
     else:
         for number, acls in zip(wanted, found, strict=True):
-            results[number] = DeleteAclsFilterResult(ErrorCode.NONE, None, tuple(map(_deleted_acl, acls)))
-    return DeleteAclsResponse(filter_results=tuple(results))
+            results[number] = api.DeleteAclsFilterResult(ErrorCode.NONE, None, tuple(map(_deleted_acl, acls)))
+    return api.DeleteAclsResponse(filter_results=tuple(results))
 
 
-def _deleted_acl(acl: Acl) -> DeleteAclsMatchingAcl:
-    return DeleteAclsMatchingAcl(
+def _deleted_acl(acl: Acl) -> api.DeleteAclsMatchingAcl:
+    return api.DeleteAclsMatchingAcl(
         error_code=ErrorCode.NONE,
         error_message=None,
         resource_type=acl.resource_type,
@@ -200,5 +177,5 @@ def _deleted_acl(acl: Acl) -> DeleteAclsMatchingAcl:
     )
 
 
-def _deletion_failed(error: KafkaError, ctx: Context) -> DeleteAclsFilterResult:
-    return DeleteAclsFilterResult(ctx.refused(error), str(error))
+def _deletion_failed(error: KafkaError, ctx: Context) -> api.DeleteAclsFilterResult:
+    return api.DeleteAclsFilterResult(ctx.refused(error), str(error))

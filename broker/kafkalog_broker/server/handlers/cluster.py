@@ -21,20 +21,7 @@ from kafkalog_broker.logs.manager import DirectoryContents
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, UnsupportedVersion
-from pyspark_kafkalog.protocol.api.cluster import (
-    BROKERS,
-    ComponentData,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeLogDirsResult,
-    DescribeLogDirsTopic,
-)
+from pyspark_kafkalog.protocol.api import cluster as api
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -43,26 +30,26 @@ from pyspark_kafkalog.types import TopicPartition
 # --- DescribeCluster
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), needs=((Operation.DESCRIBE, ResourceType.CLUSTER),))
-def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeClusterResponse:
+@handles(ApiKey.DESCRIBE_CLUSTER, (0, 1), (Operation.DESCRIBE, ResourceType.CLUSTER))
+def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.DescribeClusterResponse:
     """Describe the cluster's id and its brokers; the one with the smallest id is its controller."""
     services = ctx.services
     try:
-        if request.endpoint_type != BROKERS:
+        if request.endpoint_type != api.BROKERS:
             raise ServerError(
                 ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                f"endpoint type {request.endpoint_type} was asked for; this is one of brokers ({BROKERS})",
+                f"endpoint type {request.endpoint_type} was asked for; this is one of brokers ({api.BROKERS})",
             )
     except KafkaError as e:
-        return DescribeClusterResponse(error_code=ctx.refused(e), error_message=str(e))
+        return api.DescribeClusterResponse(error_code=ctx.refused(e), error_message=str(e))
     brokers = live_brokers(ctx)
     asked = request.include_cluster_authorized_operations
-    return DescribeClusterResponse(
+    return api.DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,
         controller_id=min(brokers),
         brokers=tuple(
-            DescribeClusterBroker(broker_id=number, host=host, port=port)
+            api.DescribeClusterBroker(broker_id=number, host=host, port=port)
             for number, (host, port) in brokers.items()
         ),
         cluster_authorized_operations=cluster_operations(ctx) if asked else NOT_ASKED,
@@ -72,13 +59,8 @@ def describe_cluster(request: DescribeClusterRequest, ctx: Context) -> DescribeC
 # --- DescribeLogDirs
 
 
-@handles(
-    ApiKey.DESCRIBE_LOG_DIRS,
-    versions=(1, 4),
-    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
-    takes_long=always,
-)
-def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> DescribeLogDirsResponse:
+@handles(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=always)
+def describe_log_dirs(request: api.DescribeLogDirsRequest, ctx: Context) -> api.DescribeLogDirsResponse:
     """List the data directories, their disks' sizes, and the bytes of each partition in them.
 
     Every directory is listed, with those of the requested partitions that it has.
@@ -86,36 +68,36 @@ def describe_log_dirs(request: DescribeLogDirsRequest, ctx: Context) -> Describe
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return DescribeLogDirsResponse(error_code=ctx.refused(e))
+        return api.DescribeLogDirsResponse(error_code=ctx.refused(e))
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}
     results = []
     for each in ctx.services.logs.directories(wanted):
         results.append(_describe_directory(each))
-    return DescribeLogDirsResponse(results=tuple(results))
+    return api.DescribeLogDirsResponse(results=tuple(results))
 
 
-def _describe_directory(directory: DirectoryContents) -> DescribeLogDirsResult:
+def _describe_directory(directory: DirectoryContents) -> api.DescribeLogDirsResult:
     try:
         disk = shutil.disk_usage(directory.path)
         total_bytes, usable_bytes = disk.total, disk.free
     except OSError:
         total_bytes = usable_bytes = -1
     if not directory.online:
-        return DescribeLogDirsResult(
+        return api.DescribeLogDirsResult(
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path),
             total_bytes=total_bytes, usable_bytes=usable_bytes,
         )  # fmt: skip
     by_topic = groupby(sorted(directory.sizes), key=attrgetter("topic"))
-    return DescribeLogDirsResult(
+    return api.DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=str(directory.path),
         topics=tuple(
-            DescribeLogDirsTopic(
+            api.DescribeLogDirsTopic(
                 name=topic,
                 partitions=tuple(
-                    DescribeLogDirsPartition(
+                    api.DescribeLogDirsPartition(
                         partition_index=each.partition, partition_size=directory.sizes[each]
                     )
                     for each in partitions
@@ -134,24 +116,20 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _ENTITY_TYPES = ("user", "client-id", "ip")
 
 
-@handles(
-    ApiKey.DESCRIBE_CLIENT_QUOTAS,
-    versions=(0, 1),
-    needs=((Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),),
-)
+@handles(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER))
 def describe_client_quotas(
-    request: DescribeClientQuotasRequest, ctx: Context
-) -> DescribeClientQuotasResponse:
+    request: api.DescribeClientQuotasRequest, ctx: Context
+) -> api.DescribeClientQuotasResponse:
     """Return an empty list: this broker has no quotas, so nothing matches."""
     try:
         ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         _check_filter(request.components)
     except KafkaError as e:
-        return DescribeClientQuotasResponse(error_code=ctx.refused(e), error_message=str(e))
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=())
+        return api.DescribeClientQuotasResponse(error_code=ctx.refused(e), error_message=str(e))
+    return api.DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=())
 
 
-def _check_filter(components: tuple[ComponentData, ...]) -> None:
+def _check_filter(components: tuple[api.ComponentData, ...]) -> None:
     seen: set[str] = set()
     for each in components:
         kind = each.entity_type

@@ -21,22 +21,7 @@ from kafkalog_broker.server.broker_settings import ConfigEntry, broker_entries, 
 from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.config.definition import Config, describe
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.configs import (
-    AlterableConfig,
-    AlterConfigsRequest,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-    ConfigOperation,
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from pyspark_kafkalog.protocol.api.configs import ResourceType as ConfigResource
+from pyspark_kafkalog.protocol.api import configs as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
@@ -45,14 +30,12 @@ from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 @handles(
     ApiKey.DESCRIBE_CONFIGS,
-    versions=(1, 4),
-    needs=(
-        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-        (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-    ),
+    (1, 4),
+    (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
     takes_long=always,
 )
-def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeConfigsResponse:
+def describe_configs(request: api.DescribeConfigsRequest, ctx: Context) -> api.DescribeConfigsResponse:
     """Describe the properties of topics and of this broker, with sources and synonyms.
 
     A resource that is in the request twice has one result. Null keys ask for every property.
@@ -60,15 +43,15 @@ def describe_configs(request: DescribeConfigsRequest, ctx: Context) -> DescribeC
     results = []
     for resource in dict.fromkeys(request.resources):
         results.append(_describe_resource(resource, request, ctx))
-    return DescribeConfigsResponse(results=tuple(results))
+    return api.DescribeConfigsResponse(results=tuple(results))
 
 
 def _describe_resource(
-    resource: DescribeConfigsResource, request: DescribeConfigsRequest, ctx: Context
-) -> DescribeConfigsResult:
+    resource: api.DescribeConfigsResource, request: api.DescribeConfigsRequest, ctx: Context
+) -> api.DescribeConfigsResult:
     keys = resource.configuration_keys
     result = partial(
-        DescribeConfigsResult, resource_type=resource.resource_type, resource_name=resource.resource_name
+        api.DescribeConfigsResult, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     try:
         entries = tuple(
@@ -81,24 +64,26 @@ def _describe_resource(
     return result(error_code=ErrorCode.NONE, error_message="", configs=entries)
 
 
-def _entries_of(resource: DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:
+def _entries_of(resource: api.DescribeConfigsResource, ctx: Context) -> Iterator[ConfigEntry]:
     services, name = ctx.services, resource.resource_name
-    if resource.resource_type == ConfigResource.TOPIC:
+    if resource.resource_type == api.ResourceType.TOPIC:
         ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
         # A name may be legal only in another generation.
         if name not in services.topics.all():
             check_name(name)
         topic = services.topics.get(name)
         return topic_entries(services.settings, topic.overrides, topic.generation)
-    if resource.resource_type == ConfigResource.BROKER:
+    if resource.resource_type == api.ResourceType.BROKER:
         ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         services.settings.check_name(name)
         return broker_entries(services.settings, name)
     raise InvalidRequest(f"resource type {resource.resource_type}; known are topics (2) and brokers (4)")
 
 
-def _described_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
+def _described_entry(
+    entry: ConfigEntry, request: api.DescribeConfigsRequest
+) -> api.DescribeConfigsResourceResult:
+    return api.DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
@@ -142,13 +127,13 @@ def altered(
 
 
 def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate_only: bool) -> None:
-    if kind == ConfigResource.BROKER:
+    if kind == api.ResourceType.BROKER:
         ctx.demand(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         settings = ctx.services.settings
         settings.check_name(name)
         settings.alter(name, change(settings.own(name)), validate_only=validate_only)
         return
-    if kind != ConfigResource.TOPIC:
+    if kind != api.ResourceType.TOPIC:
         raise InvalidRequest(f"resource type {kind}; those of topics (2) and brokers (4) can be changed")
     ctx.demand(Operation.ALTER_CONFIGS, ResourceType.TOPIC, name)
     ctx.services.topics.alter(name, change, validate_only=validate_only)
@@ -156,11 +141,12 @@ def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate
 
 @handles(
     ApiKey.ALTER_CONFIGS,
-    versions=(0, 2),
-    needs=((Operation.ALTER_CONFIGS, ResourceType.TOPIC), (Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),
+    (0, 2),
+    (Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+    (Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
     takes_long=always,
 )
-def alter_configs(request: AlterConfigsRequest, ctx: Context) -> AlterConfigsResponse:
+def alter_configs(request: api.AlterConfigsRequest, ctx: Context) -> api.AlterConfigsResponse:
     """Replace all the properties that topics, or the broker while it runs, set for themselves.
 
     All changes of a resource are made, or none. One that is in the request twice is refused.
@@ -170,10 +156,12 @@ def alter_configs(request: AlterConfigsRequest, ctx: Context) -> AlterConfigsRes
         for each in request.resources
     ]
     results = altered(changes, ctx, validate_only=request.validate_only)
-    return AlterConfigsResponse(responses=tuple(AlterConfigsResourceResponse(*result) for result in results))
+    return api.AlterConfigsResponse(
+        responses=tuple(api.AlterConfigsResourceResponse(*result) for result in results)
+    )
 
 
-def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
+def replaced(configs: Sequence[api.AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
     """A resource's new properties, replacing all. Raises `InvalidRequest`: one is null, or given twice."""
     _check_once(config.name for config in configs)
     return {config.name: _given(config.name, config.value) for config in configs}
@@ -184,13 +172,14 @@ def replaced(configs: Sequence[AlterableConfig], _: Mapping[str, str]) -> dict[s
 
 @handles(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    versions=(0, 1),
-    needs=((Operation.ALTER_CONFIGS, ResourceType.TOPIC), (Operation.ALTER_CONFIGS, ResourceType.CLUSTER)),
+    (0, 1),
+    (Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+    (Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
     takes_long=always,
 )
 def incremental_alter_configs(
-    request: IncrementalAlterConfigsRequest, ctx: Context
-) -> IncrementalAlterConfigsResponse:
+    request: api.IncrementalAlterConfigsRequest, ctx: Context
+) -> api.IncrementalAlterConfigsResponse:
     """Set, delete, append to and subtract from properties of topics and the broker.
 
     All changes of a resource are made, or none. One that is in the request twice is refused.
@@ -204,19 +193,19 @@ def incremental_alter_configs(
             partial(
                 changed,
                 each.configs,
-                config if each.resource_type == ConfigResource.BROKER else topic_defaults,
+                config if each.resource_type == api.ResourceType.BROKER else topic_defaults,
             ),
         )
         for each in request.resources
     ]
     results = altered(changes, ctx, validate_only=request.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(AlterConfigsResourceResponse(*result) for result in results)
+    return api.IncrementalAlterConfigsResponse(
+        responses=tuple(api.AlterConfigsResourceResponse(*result) for result in results)
     )
 
 
 def changed(
-    configs: Sequence[IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
+    configs: Sequence[api.IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
 ) -> dict[str, str]:
     """A resource's own properties after changes to some of them; ``defaults`` apply without them.
     Raises `InvalidRequest`: a null value, repeated name or unknown operation; `InvalidConfig`: not a list.
@@ -225,14 +214,14 @@ def changed(
     after = dict(overrides)
     for config in configs:
         name = config.name
-        if config.config_operation == ConfigOperation.DELETE:
+        if config.config_operation == api.ConfigOperation.DELETE:
             after.pop(name, None)
-        elif config.config_operation == ConfigOperation.SET:
+        elif config.config_operation == api.ConfigOperation.SET:
             after[name] = _given(name, config.value)
-        elif config.config_operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT):
+        elif config.config_operation in (api.ConfigOperation.APPEND, api.ConfigOperation.SUBTRACT):
             words = _listed(name, defaults, overrides)
             given = [word.strip() for word in _given(name, config.value).split(",")]
-            if config.config_operation == ConfigOperation.APPEND:
+            if config.config_operation == api.ConfigOperation.APPEND:
                 words += [word for word in given if word not in words]
             else:
                 words = [word for word in words if word not in given]

@@ -17,18 +17,7 @@ from kafkalog_broker.groups.server_assignors import EMPTY, TargetAssignment, by_
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.groups import GROUP_OPERATIONS
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.consumer_groups import (
-    Assignment,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    DescribedAssignment,
-    DescribedGroup,
-    DescribedTopicPartitions,
-    Member,
-    TopicPartitions,
-)
+from pyspark_kafkalog.protocol.api import consumer_groups as api
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
@@ -38,12 +27,13 @@ from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 @handles(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    versions=(0, 1),
-    needs=((Operation.READ, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    (0, 1),
+    (Operation.READ, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
 )
 def consumer_group_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, ctx: Context
-) -> ConsumerGroupHeartbeatResponse:
+    request: api.ConsumerGroupHeartbeatRequest, ctx: Context
+) -> api.ConsumerGroupHeartbeatResponse:
     """Let a member of the newer protocol join, stay, give up partitions, or leave.
 
     Answered at once. The assignment is sent if it changed, and if the member sent all its fields.
@@ -60,13 +50,13 @@ def consumer_group_heartbeat(
         client = Client(ctx.header.client_id or "", ctx.client_host, ctx.version)
         beat = groups.heartbeat(request, client)
     except KafkaError as e:
-        return ConsumerGroupHeartbeatResponse(error_code=ctx.refused(e), error_message=str(e))
+        return api.ConsumerGroupHeartbeatResponse(error_code=ctx.refused(e), error_message=str(e))
     assignment = None
     if beat.assignment is not None:
-        assignment = Assignment(
-            tuple(TopicPartitions(topic_id, numbers) for topic_id, numbers in by_topic(beat.assignment))
+        assignment = api.Assignment(
+            tuple(api.TopicPartitions(topic_id, numbers) for topic_id, numbers in by_topic(beat.assignment))
         )
-    return ConsumerGroupHeartbeatResponse(
+    return api.ConsumerGroupHeartbeatResponse(
         member_id=beat.member_id,
         member_epoch=beat.epoch,
         heartbeat_interval_ms=groups.settings.heartbeat_interval_ms if beat.epoch >= 0 else 0,
@@ -81,13 +71,14 @@ _NEWER_PROTOCOL = 1
 
 @handles(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
-    versions=(0, 1),
-    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    (0, 1),
+    (Operation.DESCRIBE, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
     takes_long=always,
 )
 def consumer_group_describe(
-    request: ConsumerGroupDescribeRequest, ctx: Context
-) -> ConsumerGroupDescribeResponse:
+    request: api.ConsumerGroupDescribeRequest, ctx: Context
+) -> api.ConsumerGroupDescribeResponse:
     """Describe states, members and assignments of groups of the newer protocol.
 
     Answered from memory; a group that is named twice is described once.
@@ -96,10 +87,12 @@ def consumer_group_describe(
     groups = []
     for group_id in dict.fromkeys(request.group_ids):
         groups.append(_describe_group(group_id, names, request.include_authorized_operations, ctx))
-    return ConsumerGroupDescribeResponse(groups=tuple(groups))
+    return api.ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-def _describe_group(group_id: str, names: Mapping[UUID, str], asked: bool, ctx: Context) -> DescribedGroup:
+def _describe_group(
+    group_id: str, names: Mapping[UUID, str], asked: bool, ctx: Context
+) -> api.DescribedGroup:
     try:
         if not group_id:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
@@ -108,11 +101,11 @@ def _describe_group(group_id: str, names: Mapping[UUID, str], asked: bool, ctx: 
         for name in _topics_of(group, names):
             ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
     except KafkaError as e:
-        return DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
+        return api.DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
     members = []
     for member_id in group.members:
         members.append(_describe_member(group, member_id, names))
-    return DescribedGroup(
+    return api.DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
@@ -134,9 +127,9 @@ def _topics_of(group: ConsumerGroup, names: Mapping[UUID, str]) -> set[str]:
     return found
 
 
-def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> Member:
+def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, str]) -> api.Member:
     member, progress = group.members[member_id], group.progress[member_id]
-    return Member(
+    return api.Member(
         member_id=member_id,
         instance_id=member.instance_id,
         rack_id=member.rack_id,
@@ -151,11 +144,11 @@ def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, 
     )
 
 
-def _describe_assignment(assignment: TargetAssignment, names: Mapping[UUID, str]) -> DescribedAssignment:
+def _describe_assignment(assignment: TargetAssignment, names: Mapping[UUID, str]) -> api.DescribedAssignment:
     """Skips deleted topics, which have no name any more."""
-    return DescribedAssignment(
+    return api.DescribedAssignment(
         tuple(
-            DescribedTopicPartitions(topic_id, names[topic_id], partitions)
+            api.DescribedTopicPartitions(topic_id, names[topic_id], partitions)
             for topic_id, partitions in by_topic(assignment)
             if topic_id in names
         )

@@ -93,9 +93,7 @@ def _takes_long(request: FetchRequest, ctx: Context) -> bool:
     return any(topic is not None and topic.generation != SINCE_08.generation for topic in named)
 
 
-@handles(
-    ApiKey.FETCH, versions=(0, 13), needs=((Operation.READ, ResourceType.TOPIC),), takes_long=_takes_long
-)
+@handles(ApiKey.FETCH, (0, 13), (Operation.READ, ResourceType.TOPIC), takes_long=_takes_long)
 def fetch(request: FetchRequest, ctx: Context) -> Any:
     """Send slices of the logs from their files, without reading them; logs of 0.7 through a view.
 

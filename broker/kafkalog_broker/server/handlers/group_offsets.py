@@ -25,24 +25,7 @@ from kafkalog_broker.logs.offset_records import NO_EXPIRY, CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
+from pyspark_kafkalog.protocol.api import group_offsets as api
 from pyspark_kafkalog.protocol.api.transactions import TxnOffsetCommitRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
@@ -62,11 +45,12 @@ _NO_GROUP_SINCE = 9
 
 @handles(
     ApiKey.OFFSET_COMMIT,
-    versions=(0, 9),
-    needs=((Operation.READ, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+    (0, 9),
+    (Operation.READ, ResourceType.GROUP),
+    (Operation.READ, ResourceType.TOPIC),
     takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
 )
-def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
+def offset_commit(request: api.OffsetCommitRequest, ctx: Context) -> Any:
     """Store what a group has read: its members may, or anybody while it has none."""
     now = ctx.services.clock.time_ms()
     retention_ms = request.retention_time_ms
@@ -77,7 +61,7 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
     except KafkaError as e:
         return _commit_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
 
-    def value(commit: OffsetCommitRequestPartition) -> CommittedOffset:
+    def value(commit: api.OffsetCommitRequestPartition) -> CommittedOffset:
         return CommittedOffset(
             commit.committed_offset,
             commit.committed_leader_epoch,
@@ -113,12 +97,12 @@ def offset_commit(request: OffsetCommitRequest, ctx: Context) -> Any:
 
 
 def _commit_to_zookeeper(
-    request: OffsetCommitRequest,
+    request: api.OffsetCommitRequest,
     accepted: Mapping[TopicPartition, CommittedOffset],
     codes: dict[TopicPartition, ErrorCode],
     zookeeper: ZooKeeperOffsets,
     ctx: Context,
-) -> OffsetCommitResponse:
+) -> api.OffsetCommitResponse:
     """ZooKeeper stores no metadata. Stops trying once it does not answer."""
     lost: ErrorCode | None = None
     for partition, value in accepted.items():
@@ -134,14 +118,14 @@ def _commit_to_zookeeper(
 
 
 def _commit_response(
-    request: OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
-) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
+    request: api.OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> api.OffsetCommitResponse:
+    return api.OffsetCommitResponse(
         topics=tuple(
-            OffsetCommitResponseTopic(
+            api.OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    OffsetCommitResponsePartition(
+                    api.OffsetCommitResponsePartition(
                         partition_index=commit.partition_index,
                         error_code=codes[TopicPartition(topic.name, commit.partition_index)],
                     )
@@ -154,7 +138,7 @@ def _commit_response(
 
 
 def check_offsets(
-    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    request: api.OffsetCommitRequest | TxnOffsetCommitRequest,
     value: Callable[[Any], CommittedOffset],
     ctx: Context,
 ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
@@ -205,7 +189,7 @@ class _Found(NamedTuple):
     """Codes of topics that the client may not see."""
 
 
-def _offset_fetch_takes_long(request: OffsetFetchRequest, ctx: Context) -> bool:
+def _offset_fetch_takes_long(request: api.OffsetFetchRequest, ctx: Context) -> bool:
     topics: list[Sequence[Any] | None] = [request.topics]
     if ctx.version >= _SEVERAL_GROUPS_SINCE:
         topics = [group.topics for group in request.groups]
@@ -216,11 +200,12 @@ def _offset_fetch_takes_long(request: OffsetFetchRequest, ctx: Context) -> bool:
 
 @handles(
     ApiKey.OFFSET_FETCH,
-    versions=(0, 9),
-    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    (0, 9),
+    (Operation.DESCRIBE, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
     takes_long=_offset_fetch_takes_long,
 )
-def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
+def offset_fetch(request: api.OffsetFetchRequest, ctx: Context) -> Any:
     """Return the offsets that groups have stored; from version 8 of several groups at once.
 
     Null topics (from version 2) ask for all offsets. Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while
@@ -238,21 +223,21 @@ def offset_fetch(request: OffsetFetchRequest, ctx: Context) -> Any:
             wanted = None if group.topics is None else [(t.name, t.partition_indexes) for t in group.topics]
             member = group.member_id, group.member_epoch
             found = _look_up(group.group_id, wanted, request.require_stable, ctx, fetch, member)
-            topics = _topics(found, OffsetFetchResponseTopics, OffsetFetchResponsePartitions)
+            topics = _topics(found, api.OffsetFetchResponseTopics, api.OffsetFetchResponsePartitions)
             groups.append(
-                OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
+                api.OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error, topics=topics)
             )
-        return OffsetFetchResponse(groups=tuple(groups))
+        return api.OffsetFetchResponse(groups=tuple(groups))
     wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
     found = _look_up(request.group_id, wanted, request.require_stable, ctx, ctx.services.groups.offsets.fetch)
     in_partitions = found.error if ctx.version < _GROUP_ERROR_SINCE else ErrorCode.NONE
-    topics = _topics(found, OffsetFetchResponseTopic, OffsetFetchResponsePartition, in_partitions)
-    return OffsetFetchResponse(
+    topics = _topics(found, api.OffsetFetchResponseTopic, api.OffsetFetchResponsePartition, in_partitions)
+    return api.OffsetFetchResponse(
         error_code=found.error if ctx.version >= _GROUP_ERROR_SINCE else ErrorCode.NONE, topics=topics
     )
 
 
-def _fetch_version_0(request: OffsetFetchRequest, ctx: Context) -> Any:
+def _fetch_version_0(request: api.OffsetFetchRequest, ctx: Context) -> Any:
     """Version 0: from ZooKeeper, in its thread, or from where the other versions are."""
     group, zookeeper = request.group_id, ctx.services.zookeeper_offsets
     if zookeeper is not None:
@@ -265,8 +250,8 @@ def _fetch_version_0(request: OffsetFetchRequest, ctx: Context) -> Any:
 
 
 def _fetch_each(
-    request: OffsetFetchRequest, ctx: Context, find: Callable[[TopicPartition], CommittedOffset | None]
-) -> OffsetFetchResponse:
+    request: api.OffsetFetchRequest, ctx: Context, find: Callable[[TopicPartition], CommittedOffset | None]
+) -> api.OffsetFetchResponse:
     """Look up one offset after the other. Stops trying once ZooKeeper does not answer."""
     topics, lost = [], ErrorCode.NONE
     for topic in request.topics or ():
@@ -286,15 +271,15 @@ def _fetch_each(
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else code
             stored = found or _NO_OFFSET
             partitions.append(
-                OffsetFetchResponsePartition(
+                api.OffsetFetchResponsePartition(
                     partition_index=index,
                     committed_offset=stored.offset,
                     metadata=stored.metadata,
                     error_code=code,
                 )
             )
-        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions)))
-    return OffsetFetchResponse(topics=tuple(topics))
+        topics.append(api.OffsetFetchResponseTopic(name=topic.name, partitions=tuple(partitions)))
+    return api.OffsetFetchResponse(topics=tuple(topics))
 
 
 def _topics(
@@ -376,18 +361,19 @@ def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
 
 @handles(
     ApiKey.OFFSET_DELETE,
-    versions=(0, 0),
-    needs=((Operation.DELETE, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC)),
+    (0, 0),
+    (Operation.DELETE, ResourceType.GROUP),
+    (Operation.READ, ResourceType.TOPIC),
     takes_long=always,
 )
-def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> OffsetDeleteResponse:
+def offset_delete(request: api.OffsetDeleteRequest, ctx: Context) -> api.OffsetDeleteResponse:
     """Delete a group's offsets, except of topics that a member reads."""
     codes: dict[TopicPartition, ErrorCode] = {}
     present: list[TopicPartition] = []
     try:
         ctx.demand(Operation.DELETE, ResourceType.GROUP, request.group_id)
     except KafkaError as e:
-        return OffsetDeleteResponse(error_code=ctx.refused(e))
+        return api.OffsetDeleteResponse(error_code=ctx.refused(e))
     for topic in request.topics:
         for wanted in topic.partitions:
             partition = TopicPartition(topic.name, wanted.partition_index)
@@ -402,14 +388,14 @@ def offset_delete(request: OffsetDeleteRequest, ctx: Context) -> OffsetDeleteRes
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "offsets are deleted of a group with a name")
         codes.update(ctx.services.groups.offsets.delete(request.group_id, present))
     except KafkaError as e:
-        return OffsetDeleteResponse(error_code=ctx.refused(e))
-    return OffsetDeleteResponse(
+        return api.OffsetDeleteResponse(error_code=ctx.refused(e))
+    return api.OffsetDeleteResponse(
         error_code=ErrorCode.NONE,
         topics=tuple(
-            OffsetDeleteResponseTopic(
+            api.OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    OffsetDeleteResponsePartition(
+                    api.OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
                         error_code=codes[TopicPartition(topic.name, each.partition_index)],
                     )

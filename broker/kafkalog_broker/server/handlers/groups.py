@@ -20,28 +20,7 @@ from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncAn
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.server.dispatch import LATER, Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribedGroup,
-    DescribedGroupMember,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListedGroup,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    MemberResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+from pyspark_kafkalog.protocol.api import groups as api
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -53,8 +32,8 @@ _NULL_PROTOCOL_SINCE = 7
 _SKIPPED_ASSIGNMENT_SINCE = 9
 
 
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9), needs=((Operation.READ, ResourceType.GROUP),))
-def join_group(request: JoinGroupRequest, ctx: Context) -> Any:
+@handles(ApiKey.JOIN_GROUP, (0, 9), (Operation.READ, ResourceType.GROUP))
+def join_group(request: api.JoinGroupRequest, ctx: Context) -> Any:
     """Let a member join, and answer when the others have joined.
 
     If the connection ends before, a member without an id leaves.
@@ -88,8 +67,8 @@ def join_group(request: JoinGroupRequest, ctx: Context) -> Any:
     return LATER
 
 
-def _join_response(given: JoinAnswer, version: int) -> JoinGroupResponse:
-    return JoinGroupResponse(
+def _join_response(given: JoinAnswer, version: int) -> api.JoinGroupResponse:
+    return api.JoinGroupResponse(
         error_code=given.error,
         generation_id=given.generation,
         protocol_type=given.protocol_type,
@@ -98,7 +77,7 @@ def _join_response(given: JoinAnswer, version: int) -> JoinGroupResponse:
         skip_assignment=given.skip_assignment,
         member_id=given.member_id,
         members=tuple(
-            JoinGroupResponseMember(
+            api.JoinGroupResponseMember(
                 member_id=m.member_id, group_instance_id=m.instance_id, metadata=m.metadata
             )
             for m in given.members
@@ -111,14 +90,14 @@ def _join_response(given: JoinAnswer, version: int) -> JoinGroupResponse:
 _PROTOCOL_IN_SYNC_SINCE = 5
 
 
-@handles(ApiKey.SYNC_GROUP, versions=(0, 5), needs=((Operation.READ, ResourceType.GROUP),))
-def sync_group(request: SyncGroupRequest, ctx: Context) -> Any:
+@handles(ApiKey.SYNC_GROUP, (0, 5), (Operation.READ, ResourceType.GROUP))
+def sync_group(request: api.SyncGroupRequest, ctx: Context) -> Any:
     """Give members their assignments once the leader has sent them.
 
     From version 5 a request without the protocol is refused before anything else.
     """
     if ctx.version >= _PROTOCOL_IN_SYNC_SINCE and None in (request.protocol_type, request.protocol_name):
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return api.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member = SyncRequest(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -130,7 +109,7 @@ def sync_group(request: SyncGroupRequest, ctx: Context) -> Any:
 
     def answer(given: SyncAnswer) -> None:
         ctx.later(
-            lambda: SyncGroupResponse(
+            lambda: api.SyncGroupResponse(
                 error_code=given.error,
                 protocol_type=given.protocol_type,
                 protocol_name=given.protocol,
@@ -142,15 +121,15 @@ def sync_group(request: SyncGroupRequest, ctx: Context) -> Any:
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         ctx.services.groups.sync(request.group_id, member, answer)
     except KafkaError as e:
-        return SyncGroupResponse(error_code=ctx.refused(e))
+        return api.SyncGroupResponse(error_code=ctx.refused(e))
     return LATER
 
 
 # --- Heartbeat
 
 
-@handles(ApiKey.HEARTBEAT, versions=(0, 4), needs=((Operation.READ, ResourceType.GROUP),))
-def heartbeat(request: HeartbeatRequest, ctx: Context) -> HeartbeatResponse:
+@handles(ApiKey.HEARTBEAT, (0, 4), (Operation.READ, ResourceType.GROUP))
+def heartbeat(request: api.HeartbeatRequest, ctx: Context) -> api.HeartbeatResponse:
     """Note that a member is alive, and tell it when to join again."""
     try:
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -159,7 +138,7 @@ def heartbeat(request: HeartbeatRequest, ctx: Context) -> HeartbeatResponse:
         )
     except KafkaError as e:
         code = ctx.refused(e)
-    return HeartbeatResponse(error_code=code)
+    return api.HeartbeatResponse(error_code=code)
 
 
 # --- LeaveGroup
@@ -167,8 +146,8 @@ def heartbeat(request: HeartbeatRequest, ctx: Context) -> HeartbeatResponse:
 _SEVERAL_LEAVE_SINCE = 3
 
 
-@handles(ApiKey.LEAVE_GROUP, versions=(0, 5), needs=((Operation.READ, ResourceType.GROUP),))
-def leave_group(request: LeaveGroupRequest, ctx: Context) -> LeaveGroupResponse:
+@handles(ApiKey.LEAVE_GROUP, (0, 5), (Operation.READ, ResourceType.GROUP))
+def leave_group(request: api.LeaveGroupRequest, ctx: Context) -> api.LeaveGroupResponse:
     """Let members leave; from version 3 several at once, static ones by their instance.
 
     From version 3 each member has an error code of its own.
@@ -183,14 +162,14 @@ def leave_group(request: LeaveGroupRequest, ctx: Context) -> LeaveGroupResponse:
     except KafkaError as e:
         code = ctx.refused(e)
         if ctx.version < _SEVERAL_LEAVE_SINCE or code is not ErrorCode.UNKNOWN_MEMBER_ID:
-            return LeaveGroupResponse(error_code=code)
+            return api.LeaveGroupResponse(error_code=code)
         codes = [code] * len(members)
     if ctx.version < _SEVERAL_LEAVE_SINCE:
-        return LeaveGroupResponse(error_code=codes[0])
-    return LeaveGroupResponse(
+        return api.LeaveGroupResponse(error_code=codes[0])
+    return api.LeaveGroupResponse(
         error_code=ErrorCode.NONE,
         members=tuple(
-            MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+            api.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
             for (member_id, instance_id), code in zip(members, codes, strict=True)
         ),
     )
@@ -207,13 +186,8 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """Kafka's ``AclOperation`` numbers as bits: read, delete and describe a group."""
 
 
-@handles(
-    ApiKey.DESCRIBE_GROUPS,
-    versions=(0, 6),
-    needs=((Operation.DESCRIBE, ResourceType.GROUP),),
-    takes_long=always,
-)
-def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGroupsResponse:
+@handles(ApiKey.DESCRIBE_GROUPS, (0, 6), (Operation.DESCRIBE, ResourceType.GROUP), takes_long=always)
+def describe_groups(request: api.DescribeGroupsRequest, ctx: Context) -> api.DescribeGroupsResponse:
     """Describe states and members of classic groups. An unknown group is "Dead".
 
     Answered from memory; a group that is named twice is described once.
@@ -221,14 +195,14 @@ def describe_groups(request: DescribeGroupsRequest, ctx: Context) -> DescribeGro
     groups = []
     for name in dict.fromkeys(request.groups):
         groups.append(_describe_group(name, request.include_authorized_operations, ctx))
-    return DescribeGroupsResponse(groups=tuple(groups))
+    return api.DescribeGroupsResponse(groups=tuple(groups))
 
 
-def _describe_group(group: str, asked: bool, ctx: Context) -> DescribedGroup:
+def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup:
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group)
     except KafkaError as e:
-        return DescribedGroup(error_code=ctx.refused(e), group_id=group)
+        return api.DescribedGroup(error_code=ctx.refused(e), group_id=group)
     if asked:
         operations = ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group)
     else:
@@ -237,19 +211,19 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> DescribedGroup:
         found = ctx.services.groups.describe(group)
     except NoSuchGroup as e:
         if ctx.version < _UNKNOWN_GROUP_ERROR_SINCE:
-            return DescribedGroup(group_id=group, group_state=_DEAD, authorized_operations=operations)
-        return DescribedGroup(
+            return api.DescribedGroup(group_id=group, group_state=_DEAD, authorized_operations=operations)
+        return api.DescribedGroup(
             error_code=ctx.refused(e), error_message=str(e), group_id=group, group_state=_DEAD
         )
     except KafkaError as e:
-        return DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=_DEAD)
-    return DescribedGroup(
+        return api.DescribedGroup(error_code=ctx.refused(e), group_id=group, group_state=_DEAD)
+    return api.DescribedGroup(
         group_id=group,
         group_state=found.state,
         protocol_type=found.protocol_type,
         protocol_data=found.protocol,
         members=tuple(
-            DescribedGroupMember(
+            api.DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
@@ -268,11 +242,12 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> DescribedGroup:
 
 @handles(
     ApiKey.LIST_GROUPS,
-    versions=(0, 5),
-    needs=((Operation.DESCRIBE, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.GROUP)),
+    (0, 5),
+    (Operation.DESCRIBE, ResourceType.CLUSTER),
+    (Operation.DESCRIBE, ResourceType.GROUP),
     takes_long=always,
 )
-def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
+def list_groups(request: api.ListGroupsRequest, ctx: Context) -> api.ListGroupsResponse:
     """List all groups, with their states (from version 4) and types (from 5).
 
     Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read.
@@ -282,11 +257,11 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
     try:
         groups = ctx.services.groups.groups()
     except KafkaError as e:
-        return ListGroupsResponse(error_code=ctx.refused(e))
+        return api.ListGroupsResponse(error_code=ctx.refused(e))
     everything = ctx.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    return ListGroupsResponse(
+    return api.ListGroupsResponse(
         groups=tuple(
-            ListedGroup(each.group, each.protocol_type, each.state, each.kind)
+            api.ListedGroup(each.group, each.protocol_type, each.state, each.kind)
             for each in groups
             if (not states or each.state.lower() in states)
             and (not kinds or each.kind in kinds)
@@ -298,22 +273,20 @@ def list_groups(request: ListGroupsRequest, ctx: Context) -> ListGroupsResponse:
 # --- DeleteGroups
 
 
-@handles(
-    ApiKey.DELETE_GROUPS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.GROUP),), takes_long=always
-)
-def delete_groups(request: DeleteGroupsRequest, ctx: Context) -> DeleteGroupsResponse:
+@handles(ApiKey.DELETE_GROUPS, (0, 2), (Operation.DELETE, ResourceType.GROUP), takes_long=always)
+def delete_groups(request: api.DeleteGroupsRequest, ctx: Context) -> api.DeleteGroupsResponse:
     """Delete groups without members, with their offsets."""
     results = []
     for name in request.groups_names:
         results.append(_delete_group(name, ctx))
-    return DeleteGroupsResponse(results=tuple(results))
+    return api.DeleteGroupsResponse(results=tuple(results))
 
 
-def _delete_group(name: str, ctx: Context) -> DeletableGroupResult:
+def _delete_group(name: str, ctx: Context) -> api.DeletableGroupResult:
     code = ErrorCode.NONE
     try:
         ctx.demand(Operation.DELETE, ResourceType.GROUP, name)
         ctx.services.groups.delete(name)
     except KafkaError as e:
         code = ctx.refused(e)
-    return DeletableGroupResult(group_id=name, error_code=code)
+    return api.DeletableGroupResult(group_id=name, error_code=code)

@@ -28,23 +28,7 @@ from pyspark_kafkalog.errors import (
     ServerError,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.protocol.api.log_offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-    EpochEndOffset,
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopicResult,
-)
+from pyspark_kafkalog.protocol.api import log_offsets as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import (
@@ -63,7 +47,7 @@ _NO_OFFSET = (-1, -1)
 """Timestamp and offset if no record qualifies."""
 
 
-def _list_offsets_takes_long(request: ListOffsetsRequest, _ctx: Context) -> bool:
+def _list_offsets_takes_long(request: api.ListOffsetsRequest, _ctx: Context) -> bool:
     """Lookups by time may have to decompress a batch."""
     wanted = [partition for topic in request.topics for partition in topic.partitions]
     return len(wanted) > MANY or any(
@@ -72,12 +56,9 @@ def _list_offsets_takes_long(request: ListOffsetsRequest, _ctx: Context) -> bool
 
 
 @handles(
-    ApiKey.LIST_OFFSETS,
-    versions=(0, 7),
-    needs=((Operation.DESCRIBE, ResourceType.TOPIC),),
-    takes_long=_list_offsets_takes_long,
+    ApiKey.LIST_OFFSETS, (0, 7), (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=_list_offsets_takes_long
 )
-def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsResponse:
+def list_offsets(request: api.ListOffsetsRequest, ctx: Context) -> api.ListOffsetsResponse:
     """Return where a partition begins, ends, or stood at a time."""
     topics = []
     time = TimeAllowance(ctx.services.clock)
@@ -89,17 +70,17 @@ def list_offsets(request: ListOffsetsRequest, ctx: Context) -> ListOffsetsRespon
                 partitions.append(_one_offset(partition, want, request, ctx, time))
             else:
                 partitions.append(_several_offsets(partition, want, ctx))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return ListOffsetsResponse(topics=tuple(topics))
+        topics.append(api.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return api.ListOffsetsResponse(topics=tuple(topics))
 
 
 def _one_offset(
     partition: TopicPartition,
-    want: ListOffsetsPartition,
-    request: ListOffsetsRequest,
+    want: api.ListOffsetsPartition,
+    request: api.ListOffsetsRequest,
     ctx: Context,
     time: TimeAllowance,
-) -> ListOffsetsPartitionResponse:
+) -> api.ListOffsetsPartitionResponse:
     try:
         time.check()
         ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
@@ -107,8 +88,10 @@ def _one_offset(
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         timestamp, offset = _find_offset(partition, want.timestamp, committed, ctx)
     except KafkaError as e:
-        return ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=ctx.refused(e))
-    return ListOffsetsPartitionResponse(
+        return api.ListOffsetsPartitionResponse(
+            partition_index=partition.partition, error_code=ctx.refused(e)
+        )
+    return api.ListOffsetsPartitionResponse(
         partition_index=partition.partition,
         error_code=ErrorCode.NONE,
         timestamp=timestamp,
@@ -118,8 +101,8 @@ def _one_offset(
 
 
 def _several_offsets(
-    partition: TopicPartition, want: ListOffsetsPartition, ctx: Context
-) -> ListOffsetsPartitionResponse:
+    partition: TopicPartition, want: api.ListOffsetsPartition, ctx: Context
+) -> api.ListOffsetsPartitionResponse:
     found: tuple[int, ...] = ()
     code = ErrorCode.NONE
     try:
@@ -131,7 +114,7 @@ def _several_offsets(
         found = offsets_before(log.facts(), log.readable_end, now_ms, want.timestamp, want.max_num_offsets)
     except KafkaError as e:
         code = ctx.refused(e)
-    return ListOffsetsPartitionResponse(
+    return api.ListOffsetsPartitionResponse(
         partition_index=partition.partition, error_code=code, old_style_offsets=found
     )
 
@@ -160,13 +143,14 @@ def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx
 
 @handles(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    versions=(2, 4),
-    needs=((Operation.CLUSTER_ACTION, ResourceType.CLUSTER), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    (2, 4),
+    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
     takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
 )
 def offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest, ctx: Context
-) -> OffsetForLeaderEpochResponse:
+    request: api.OffsetForLeaderEpochRequest, ctx: Context
+) -> api.OffsetForLeaderEpochResponse:
     """Return where a leader's epoch ends: the only one is 0, and it ends where the log does.
 
     For any other epoch the answer is -1 and -1.
@@ -177,11 +161,11 @@ def offset_for_leader_epoch(
         for want in topic.partitions:
             partitions.append(_end_of_epoch(topic.topic, want, ctx))
             done += 1
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
-    return OffsetForLeaderEpochResponse(topics=tuple(topics))
+        topics.append(api.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+    return api.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _end_of_epoch(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> EpochEndOffset:
+def _end_of_epoch(topic: str, want: api.OffsetForLeaderPartition, ctx: Context) -> api.EpochEndOffset:
     partition = TopicPartition(topic, want.partition)
     try:
         if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -189,10 +173,12 @@ def _end_of_epoch(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> E
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, Allowance())
     except KafkaError as e:
-        return EpochEndOffset(partition=want.partition, error_code=ctx.refused(e))
+        return api.EpochEndOffset(partition=want.partition, error_code=ctx.refused(e))
     if want.leader_epoch != LEADER_EPOCH:
-        return EpochEndOffset(partition=want.partition)
-    return EpochEndOffset(partition=want.partition, leader_epoch=LEADER_EPOCH, end_offset=log.readable_end)
+        return api.EpochEndOffset(partition=want.partition)
+    return api.EpochEndOffset(
+        partition=want.partition, leader_epoch=LEADER_EPOCH, end_offset=log.readable_end
+    )
 
 
 # --- DeleteRecords
@@ -200,10 +186,8 @@ def _end_of_epoch(topic: str, want: OffsetForLeaderPartition, ctx: Context) -> E
 _END_OF_LOG = -1
 
 
-@handles(
-    ApiKey.DELETE_RECORDS, versions=(0, 2), needs=((Operation.DELETE, ResourceType.TOPIC),), takes_long=always
-)
-def delete_records(request: DeleteRecordsRequest, ctx: Context) -> DeleteRecordsResponse:
+@handles(ApiKey.DELETE_RECORDS, (0, 2), (Operation.DELETE, ResourceType.TOPIC), takes_long=always)
+def delete_records(request: api.DeleteRecordsRequest, ctx: Context) -> api.DeleteRecordsResponse:
     """Have logs begin at an offset, durably; -1 is the end of the log."""
     time = TimeAllowance(ctx.services.clock)
     topics = []
@@ -211,13 +195,13 @@ def delete_records(request: DeleteRecordsRequest, ctx: Context) -> DeleteRecords
         partitions = []
         for want in topic.partitions:
             partitions.append(_delete_records(topic.name, want, ctx, time))
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
-    return DeleteRecordsResponse(topics=tuple(topics))
+        topics.append(api.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+    return api.DeleteRecordsResponse(topics=tuple(topics))
 
 
 def _delete_records(
-    topic: str, want: DeleteRecordsPartition, ctx: Context, time: TimeAllowance
-) -> DeleteRecordsPartitionResult:
+    topic: str, want: api.DeleteRecordsPartition, ctx: Context, time: TimeAllowance
+) -> api.DeleteRecordsPartitionResult:
     partition, logs = TopicPartition(topic, want.partition_index), ctx.services.logs
     try:
         time.check()
@@ -236,9 +220,9 @@ def _delete_records(
             raise OffsetOutOfRange(str(partition), offset, log.start_offset, log.readable_end)
         start_offset: int = logs.delete_records(partition, offset)  # waits for the disk
     except KafkaError as e:
-        return DeleteRecordsPartitionResult(
+        return api.DeleteRecordsPartitionResult(
             partition_index=want.partition_index, low_watermark=-1, error_code=ctx.refused(e)
         )
-    return DeleteRecordsPartitionResult(
+    return api.DeleteRecordsPartitionResult(
         partition_index=want.partition_index, low_watermark=start_offset, error_code=ErrorCode.NONE
     )

@@ -20,21 +20,7 @@ from collections import Counter
 from kafkalog_broker.security.file_stores import CredentialChange
 from kafkalog_broker.server.dispatch import Context, always, handles
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.api.logins import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResult,
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
+from pyspark_kafkalog.protocol.api import logins as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential
@@ -42,12 +28,12 @@ from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCre
 # --- SaslHandshake
 
 
-@handles(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=())
-def sasl_handshake(request: SaslHandshakeRequest, ctx: Context) -> SaslHandshakeResponse:  # noqa: ARG001
+@handles(ApiKey.SASL_HANDSHAKE, (0, 1))
+def sasl_handshake(request: api.SaslHandshakeRequest, ctx: Context) -> api.SaslHandshakeResponse:  # noqa: ARG001
     """Refuse a handshake on a listener without SASL, or after a login. Those that begin or renew a login are
     answered by the listener's authentication.
     """
-    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, ())
+    return api.SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, ())
 
 
 # --- SaslAuthenticate
@@ -55,12 +41,12 @@ def sasl_handshake(request: SaslHandshakeRequest, ctx: Context) -> SaslHandshake
 _ALREADY_LOGGED_IN = "SaslAuthenticate request received after successful authentication"
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), needs=())
-def sasl_authenticate(request: SaslAuthenticateRequest, ctx: Context) -> SaslAuthenticateResponse:  # noqa: ARG001
+@handles(ApiKey.SASL_AUTHENTICATE, (0, 2))
+def sasl_authenticate(request: api.SaslAuthenticateRequest, ctx: Context) -> api.SaslAuthenticateResponse:  # noqa: ARG001
     """Refuse a message of a login on a listener without SASL, or after a login. Those of a login are answered
     by the listener's authentication.
     """
-    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, _ALREADY_LOGGED_IN, b"", 0)
+    return api.SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, _ALREADY_LOGGED_IN, b"", 0)
 
 
 # --- DescribeUserScramCredentials
@@ -68,14 +54,10 @@ def sasl_authenticate(request: SaslAuthenticateRequest, ctx: Context) -> SaslAut
 _MECHANISM_NUMBERS = {name: number for number, name in enumerate(MECHANISMS, 1)}
 
 
-@handles(
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    versions=(0, 0),
-    needs=((Operation.DESCRIBE, ResourceType.CLUSTER),),
-)
+@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), (Operation.DESCRIBE, ResourceType.CLUSTER))
 def describe_user_scram_credentials(
-    request: DescribeUserScramCredentialsRequest, ctx: Context
-) -> DescribeUserScramCredentialsResponse:
+    request: api.DescribeUserScramCredentialsRequest, ctx: Context
+) -> api.DescribeUserScramCredentialsResponse:
     """List the users with SCRAM credentials, and their iterations; no keys.
 
     All users, or those that are named, each of which must exist, and be in the request once.
@@ -83,7 +65,7 @@ def describe_user_scram_credentials(
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return DescribeUserScramCredentialsResponse(
+        return api.DescribeUserScramCredentialsResponse(
             error_code=ctx.refused(e), error_message=str(e), results=()
         )
     kept = ctx.services.credentials.all()
@@ -93,7 +75,7 @@ def describe_user_scram_credentials(
     for user in dict.fromkeys(named):
         if times[user] > 1:
             results.append(
-                DescribeUserScramCredentialsResult(
+                api.DescribeUserScramCredentialsResult(
                     user,
                     ErrorCode.DUPLICATE_RESOURCE,
                     f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
@@ -101,7 +83,7 @@ def describe_user_scram_credentials(
             )
         elif user not in kept:
             results.append(
-                DescribeUserScramCredentialsResult(
+                api.DescribeUserScramCredentialsResult(
                     user,
                     ErrorCode.RESOURCE_NOT_FOUND,
                     f"Attempt to describe a user credential that does not exist: {user}",
@@ -113,11 +95,11 @@ def describe_user_scram_credentials(
                 sorted((_MECHANISM_NUMBERS[name], credential.iterations) for name, credential in found)
             )
             results.append(
-                DescribeUserScramCredentialsResult(
-                    user, ErrorCode.NONE, None, tuple(CredentialInfo(*info) for info in infos)
+                api.DescribeUserScramCredentialsResult(
+                    user, ErrorCode.NONE, None, tuple(api.CredentialInfo(*info) for info in infos)
                 )
             )
-    return DescribeUserScramCredentialsResponse(
+    return api.DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE, error_message=None, results=tuple(results)
     )
 
@@ -136,16 +118,13 @@ class _RefusedChange(KafkaError):
 
 
 @handles(
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    versions=(0, 0),
-    needs=((Operation.ALTER, ResourceType.CLUSTER),),
-    takes_long=always,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always
 )
 def alter_user_scram_credentials(
-    request: AlterUserScramCredentialsRequest, ctx: Context
-) -> AlterUserScramCredentialsResponse:
+    request: api.AlterUserScramCredentialsRequest, ctx: Context
+) -> api.AlterUserScramCredentialsResponse:
     """Set and remove SCRAM credentials, durably before the response is sent."""
-    wanted: list[ScramCredentialDeletion | ScramCredentialUpsertion]
+    wanted: list[api.ScramCredentialDeletion | api.ScramCredentialUpsertion]
     wanted = [*request.deletions, *request.upsertions]
     times = Counter((each.name, each.mechanism) for each in wanted)
     refused: dict[str, KafkaError] = {}
@@ -154,7 +133,7 @@ def alter_user_scram_credentials(
         ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
         users = dict.fromkeys(each.name for each in wanted)
-        return AlterUserScramCredentialsResponse(results=tuple(_altered(user, e, ctx) for user in users))
+        return api.AlterUserScramCredentialsResponse(results=tuple(_altered(user, e, ctx) for user in users))
     for each in wanted:
         try:
             if times[each.name, each.mechanism] > 1:
@@ -171,7 +150,7 @@ def alter_user_scram_credentials(
             ctx.services.credentials.change(changes)
         except KafkaError as e:
             refused |= {change.user: e for change in changes}
-    return AlterUserScramCredentialsResponse(
+    return api.AlterUserScramCredentialsResponse(
         results=tuple(
             _altered(user, refused.get(user), ctx) for user in dict.fromkeys(e.name for e in wanted)
         )
@@ -179,14 +158,14 @@ def alter_user_scram_credentials(
 
 
 def _scram_change(
-    wanted: ScramCredentialDeletion | ScramCredentialUpsertion, ctx: Context
+    wanted: api.ScramCredentialDeletion | api.ScramCredentialUpsertion, ctx: Context
 ) -> CredentialChange:
     user, mechanism = wanted.name, _MECHANISM_NAMES.get(wanted.mechanism)
     if not user:
         raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism is None:
         raise _RefusedChange(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-    if isinstance(wanted, ScramCredentialDeletion):
+    if isinstance(wanted, api.ScramCredentialDeletion):
         if mechanism not in ctx.services.credentials.all().get(user, {}):
             raise _RefusedChange(
                 ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
@@ -206,7 +185,7 @@ def _scram_change(
     return CredentialChange(user, mechanism, credential)
 
 
-def _altered(user: str, error: KafkaError | None, ctx: Context) -> AlterUserScramCredentialsResult:
+def _altered(user: str, error: KafkaError | None, ctx: Context) -> api.AlterUserScramCredentialsResult:
     if error is None:
-        return AlterUserScramCredentialsResult(user, ErrorCode.NONE, None)
-    return AlterUserScramCredentialsResult(user, ctx.refused(error), str(error))
+        return api.AlterUserScramCredentialsResult(user, ErrorCode.NONE, None)
+    return api.AlterUserScramCredentialsResult(user, ctx.refused(error), str(error))

@@ -31,24 +31,7 @@ from pyspark_kafkalog.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.protocol.api.metadata import (
-    NOT_ASKED,
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    CachedTopic,
-    Coordinator,
-    CoordinatorType,
-    FinalizedFeatureKey,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-    SupportedFeatureKey,
-)
+from pyspark_kafkalog.protocol.api import metadata as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -59,30 +42,30 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _TRANSACTION_VERSION = "transaction.version"
 
 
-def _unknown_version() -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served_versions())
+def _unknown_version() -> api.ApiVersionsResponse:
+    return api.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served_versions())
 
 
-@handles(ApiKey.API_VERSIONS, versions=(0, 4), needs=(), unknown_version=_unknown_version)
-def api_versions(request: ApiVersionsRequest, ctx: Context) -> ApiVersionsResponse:
+@handles(ApiKey.API_VERSIONS, (0, 4), unknown_version=_unknown_version)
+def api_versions(request: api.ApiVersionsRequest, ctx: Context) -> api.ApiVersionsResponse:
     """List the APIs that this broker serves, with their versions.
 
     From version 3 the client must name itself in legal characters (KIP-511).
     """
     named = _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
     if ctx.version >= 3 and not named:
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(
+        return api.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return api.ApiVersionsResponse(
         api_keys=_served_versions(),
-        supported_features=(SupportedFeatureKey(_TRANSACTION_VERSION, 1, 2),),
+        supported_features=(api.SupportedFeatureKey(_TRANSACTION_VERSION, 1, 2),),
         finalized_features_epoch=0,
-        finalized_features=(FinalizedFeatureKey(_TRANSACTION_VERSION, 2, 2),),
+        finalized_features=(api.FinalizedFeatureKey(_TRANSACTION_VERSION, 2, 2),),
     )
 
 
-def _served_versions() -> tuple[ApiVersion, ...]:
+def _served_versions() -> tuple[api.ApiVersion, ...]:
     return tuple(
-        ApiVersion(api_key=int(entry.key), min_version=entry.versions[0], max_version=entry.versions[1])
+        api.ApiVersion(api_key=int(entry.key), min_version=entry.versions[0], max_version=entry.versions[1])
         for entry in sorted(REGISTRY.values(), key=lambda entry: entry.key)
     )
 
@@ -111,7 +94,7 @@ def live_brokers(ctx: Context) -> dict[int, tuple[str, int]]:
     return dict(sorted(found.items()))
 
 
-def _metadata_takes_long(request: MetadataRequest, ctx: Context) -> bool:
+def _metadata_takes_long(request: api.MetadataRequest, ctx: Context) -> bool:
     known, wanted = ctx.services.topics.all(), request.topics or ()
     return len(wanted or known) > _FEW or any(
         topic.name is not None and topic.name not in known for topic in wanted
@@ -120,16 +103,14 @@ def _metadata_takes_long(request: MetadataRequest, ctx: Context) -> bool:
 
 @handles(
     ApiKey.METADATA,
-    versions=(0, 12),
-    needs=(
-        (Operation.DESCRIBE, ResourceType.TOPIC),
-        (Operation.CREATE, ResourceType.CLUSTER),
-        (Operation.CREATE, ResourceType.TOPIC),
-        (Operation.DESCRIBE, ResourceType.CLUSTER),
-    ),
+    (0, 12),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
+    (Operation.CREATE, ResourceType.CLUSTER),
+    (Operation.CREATE, ResourceType.TOPIC),
+    (Operation.DESCRIBE, ResourceType.CLUSTER),
     takes_long=_metadata_takes_long,
 )
-def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
+def metadata(request: api.MetadataRequest, ctx: Context) -> api.MetadataResponse:
     """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
     requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
     partition is led by its owner, with leader epoch 0, and has no leader while the owner is away.
@@ -138,7 +119,7 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     brokers = live_brokers(ctx)
     ids = frozenset(brokers)
     everything = request.topics is None or (ctx.version == 0 and not request.topics)
-    topics: list[MetadataResponseTopic | CachedTopic] = []
+    topics: list[api.MetadataResponseTopic | api.CachedTopic] = []
     if everything or request.topics is None:
         for name, topic in services.topics.all().items():
             if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -147,28 +128,28 @@ def metadata(request: MetadataRequest, ctx: Context) -> MetadataResponse:
     else:
         for wanted in dict.fromkeys(request.topics):  # each once, as in Kafka: an answer may be long
             topics.append(_describe_topic(wanted, request, ctx, ids))
-    return MetadataResponse(
+    return api.MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(node_id=number, host=host, port=port)
+            api.MetadataResponseBroker(node_id=number, host=host, port=port)
             for number, (host, port) in brokers.items()
         ),
         cluster_id=services.cluster_id,
         controller_id=min(brokers),
-        topics=cast("tuple[MetadataResponseTopic, ...]", tuple(topics)),  # cached ones encode the same
+        topics=cast("tuple[api.MetadataResponseTopic, ...]", tuple(topics)),  # cached ones encode the same
         cluster_authorized_operations=(
-            cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(ctx) if request.include_cluster_authorized_operations else api.NOT_ASKED
         ),
     )
 
 
 def _describe_topic(
-    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context, brokers: frozenset[int]
-) -> MetadataResponseTopic | CachedTopic:
+    wanted: api.MetadataRequestTopic, request: api.MetadataRequest, ctx: Context, brokers: frozenset[int]
+) -> api.MetadataResponseTopic | api.CachedTopic:
     try:
         name, topic = _find_topic(wanted, request, ctx)
     except KafkaError as e:
         name_or_none = wanted.name if wanted.name is not None or ctx.version >= 12 else ""
-        return MetadataResponseTopic(
+        return api.MetadataResponseTopic(
             error_code=ctx.refused(e),
             name=name_or_none,
             topic_id=wanted.topic_id,
@@ -178,14 +159,14 @@ def _describe_topic(
     return ctx.services.metadata_cache.of(name, topic, ctx.version, operations, brokers)
 
 
-def _topic_operations(name: str, request: MetadataRequest, ctx: Context) -> int:
+def _topic_operations(name: str, request: api.MetadataRequest, ctx: Context) -> int:
     if not request.include_topic_authorized_operations:
-        return NOT_ASKED
+        return api.NOT_ASKED
     return ctx.operations(_TOPIC_OPERATIONS, ResourceType.TOPIC, name)
 
 
 def _find_topic(
-    wanted: MetadataRequestTopic, request: MetadataRequest, ctx: Context
+    wanted: api.MetadataRequestTopic, request: api.MetadataRequest, ctx: Context
 ) -> tuple[str, StoredTopic]:
     services = ctx.services
     topics = services.topics
@@ -215,19 +196,20 @@ def _find_topic(
 _SEVERAL_KEYS_SINCE = 4
 
 
-def _find_coordinator_takes_long(request: FindCoordinatorRequest, ctx: Context) -> bool:
+def _find_coordinator_takes_long(request: api.FindCoordinatorRequest, ctx: Context) -> bool:
     services = ctx.services
-    keeper = services.groups if request.key_type == CoordinatorType.GROUP else services.transactions
+    keeper = services.groups if request.key_type == api.CoordinatorType.GROUP else services.transactions
     return not keeper.opened or len(request.coordinator_keys) > MANY
 
 
 @handles(
     ApiKey.FIND_COORDINATOR,
-    versions=(0, 4),
-    needs=((Operation.DESCRIBE, ResourceType.GROUP), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),
+    (0, 4),
+    (Operation.DESCRIBE, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
     takes_long=_find_coordinator_takes_long,
 )
-def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoordinatorResponse:
+def find_coordinator(request: api.FindCoordinatorRequest, ctx: Context) -> api.FindCoordinatorResponse:
     """Return the owner of the partition of ``__consumer_offsets`` that keeps the group, or of the partition
     of ``__transaction_state`` that keeps the transactional id.
     """
@@ -235,9 +217,9 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoord
         found = []
         for key in request.coordinator_keys:
             found.append(_find_coordinator(key, request.key_type, ctx))
-        return FindCoordinatorResponse(coordinators=tuple(found))
+        return api.FindCoordinatorResponse(coordinators=tuple(found))
     one = _find_coordinator(request.key, request.key_type, ctx)
-    return FindCoordinatorResponse(
+    return api.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
         node_id=one.node_id,
@@ -246,18 +228,18 @@ def find_coordinator(request: FindCoordinatorRequest, ctx: Context) -> FindCoord
     )
 
 
-def _find_coordinator(key: str, key_type: int, ctx: Context) -> Coordinator:
+def _find_coordinator(key: str, key_type: int, ctx: Context) -> api.Coordinator:
     services = ctx.services
     number, brokers = services.config.node_id, live_brokers(ctx)
     try:
-        if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
+        if key_type not in (api.CoordinatorType.GROUP, api.CoordinatorType.TRANSACTION):
             raise InvalidRequest(
                 f"key type {key_type}: this broker coordinates groups (0) and transactions (1) only"
             )
-        kind = ResourceType.GROUP if key_type == CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
+        kind = ResourceType.GROUP if key_type == api.CoordinatorType.GROUP else ResourceType.TRANSACTIONAL_ID
         ctx.demand(Operation.DESCRIBE, kind, key)
-        keeper = services.groups if key_type == CoordinatorType.GROUP else services.transactions
-        if services.offset_migration is not None and key_type == CoordinatorType.GROUP:
+        keeper = services.groups if key_type == api.CoordinatorType.GROUP else services.transactions
+        if services.offset_migration is not None and key_type == api.CoordinatorType.GROUP:
             services.offset_migration.check_tried(key)
         try:
             if not keeper.opened:
@@ -275,8 +257,8 @@ def _find_coordinator(key: str, key_type: int, ctx: Context) -> Coordinator:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {number}, who coordinates {key!r}, is away"
             )
     except KafkaError as e:
-        return Coordinator(
+        return api.Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=ctx.refused(e), error_message=str(e)
         )
     host, port = brokers[number]
-    return Coordinator(key=key, node_id=number, host=host, port=port)
+    return api.Coordinator(key=key, node_id=number, host=host, port=port)

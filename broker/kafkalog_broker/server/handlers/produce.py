@@ -125,8 +125,9 @@ def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
 
 @handles(
     ApiKey.PRODUCE,
-    versions=(0, 12),
-    needs=((Operation.WRITE, ResourceType.TOPIC), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID)),
+    (0, 12),
+    (Operation.WRITE, ResourceType.TOPIC),
+    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
     short_cut=produce_single,
     takes_long=_takes_long,
 )

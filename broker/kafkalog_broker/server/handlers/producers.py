@@ -17,15 +17,7 @@ from typing import Any
 from kafkalog_broker.server.dispatch import LATER, Context, always, handles
 from kafkalog_broker.transactions.producer_ids import NoProducerId
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
+from pyspark_kafkalog.protocol.api import producers as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import TopicPartition
@@ -37,17 +29,15 @@ _NOT_GIVEN = -1
 
 @handles(
     ApiKey.INIT_PRODUCER_ID,
-    versions=(0, 5),
-    needs=(
-        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
-        (Operation.WRITE, ResourceType.TOPIC),
-    ),
+    (0, 5),
+    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+    (Operation.WRITE, ResourceType.TOPIC),
     takes_long=lambda request, ctx: (
         request.transactional_id is not None and not ctx.services.transactions.opened
     ),
 )
-def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Any:
+def init_producer_id(request: api.InitProducerIdRequest, ctx: Context) -> Any:
     """Assign a producer id and epoch.
 
     CONCURRENT_TRANSACTIONS asks the client to try again. Without an id at hand the request waits for a block.
@@ -74,18 +64,18 @@ def init_producer_id(request: InitProducerIdRequest, ctx: Context) -> Any:
         return _init_failed(ctx.refused(e))
 
 
-def _init(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+def _init(request: api.InitProducerIdRequest, ctx: Context) -> api.InitProducerIdResponse:
     services = ctx.services
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
+        return api.InitProducerIdResponse(producer_id=services.producer_ids.next(), producer_epoch=0)
     has = (request.producer_id, request.producer_epoch)
     producer_id, epoch = services.transactions.initialize(
         request.transactional_id, request.transaction_timeout_ms, None if has[0] == _NOT_GIVEN else has
     )
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+    return api.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
-def _init_or_fail(request: InitProducerIdRequest, ctx: Context) -> InitProducerIdResponse:
+def _init_or_fail(request: api.InitProducerIdRequest, ctx: Context) -> api.InitProducerIdResponse:
     try:
         return _init(request, ctx)
     except KafkaError as e:
@@ -101,8 +91,8 @@ def _demand_idempotent_write(ctx: Context) -> None:
         ctx.demand(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _init_failed(code: ErrorCode) -> InitProducerIdResponse:
-    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+def _init_failed(code: ErrorCode) -> api.InitProducerIdResponse:
+    return api.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
 # --- DescribeProducers
@@ -111,13 +101,8 @@ _COORDINATOR_EPOCH = 0
 """Coordinators never move."""
 
 
-@handles(
-    ApiKey.DESCRIBE_PRODUCERS,
-    versions=(0, 0),
-    needs=((Operation.READ, ResourceType.TOPIC),),
-    takes_long=always,
-)
-def describe_producers(request: DescribeProducersRequest, ctx: Context) -> DescribeProducersResponse:
+@handles(ApiKey.DESCRIBE_PRODUCERS, (0, 0), (Operation.READ, ResourceType.TOPIC), takes_long=always)
+def describe_producers(request: api.DescribeProducersRequest, ctx: Context) -> api.DescribeProducersResponse:
     """List who writes to a partition, and since which offset a transaction is open there.
 
     A partition that is named twice is described once.
@@ -130,23 +115,23 @@ def describe_producers(request: DescribeProducersRequest, ctx: Context) -> Descr
             if partition not in described:
                 described.add(partition)
                 partitions.append(_describe_partition(partition, ctx))
-        topics.append(TopicResponse(name=topic.name, partitions=tuple(partitions)))
-    return DescribeProducersResponse(topics=tuple(topics))
+        topics.append(api.TopicResponse(name=topic.name, partitions=tuple(partitions)))
+    return api.DescribeProducersResponse(topics=tuple(topics))
 
 
-def _describe_partition(partition: TopicPartition, ctx: Context) -> PartitionResponse:
+def _describe_partition(partition: TopicPartition, ctx: Context) -> api.PartitionResponse:
     try:
         ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         known = ctx.services.logs.log(partition).known_producers()
     except KafkaError as e:
-        return PartitionResponse(
+        return api.PartitionResponse(
             partition_index=partition.partition, error_code=ctx.refused(e), error_message=str(e)
         )
-    return PartitionResponse(
+    return api.PartitionResponse(
         partition_index=partition.partition,
         error_message=None,
         active_producers=tuple(
-            ProducerState(
+            api.ProducerState(
                 producer_id=each.producer_id,
                 producer_epoch=each.epoch,
                 last_sequence=each.last_sequence,

@@ -34,22 +34,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     ServerError,
 )
-from pyspark_kafkalog.protocol.api.topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
+from pyspark_kafkalog.protocol.api import topics as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -61,15 +46,13 @@ _BROKERS_DEFAULT = -1
 
 @handles(
     ApiKey.CREATE_TOPICS,
-    versions=(0, 7),
-    needs=(
-        (Operation.CREATE, ResourceType.CLUSTER),
-        (Operation.CREATE, ResourceType.TOPIC),
-        (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-    ),
+    (0, 7),
+    (Operation.CREATE, ResourceType.CLUSTER),
+    (Operation.CREATE, ResourceType.TOPIC),
+    (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
     takes_long=always,
 )
-def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTopicsResponse:
+def create_topics(request: api.CreateTopicsRequest, ctx: Context) -> api.CreateTopicsResponse:
     """Create topics; one that cannot be created does not fail the others.
 
     A name that is in the request twice is refused, as in Kafka.
@@ -78,12 +61,12 @@ def create_topics(request: CreateTopicsRequest, ctx: Context) -> CreateTopicsRes
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         results.append(_create_topic(topic, times[topic.name], request.validate_only, ctx))
-    return CreateTopicsResponse(topics=tuple(results))
+    return api.CreateTopicsResponse(topics=tuple(results))
 
 
 def _create_topic(
-    wanted: CreatableTopic, times: int, validate_only: bool, ctx: Context
-) -> CreatableTopicResult:
+    wanted: api.CreatableTopic, times: int, validate_only: bool, ctx: Context
+) -> api.CreatableTopicResult:
     topics = ctx.services.topics
     try:
         if times > 1:
@@ -100,7 +83,7 @@ def _create_topic(
         else:
             topic_id = topics.create(wanted.name, count, overrides, owners).topic_id
     except KafkaError as e:
-        return CreatableTopicResult(
+        return api.CreatableTopicResult(
             name=wanted.name,
             error_code=ctx.refused(e),
             error_message=str(e),
@@ -109,7 +92,7 @@ def _create_topic(
             configs=(),
         )
     if not ctx.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
-        hidden = CreatableTopicResult(
+        hidden = api.CreatableTopicResult(
             name=wanted.name,
             error_code=ErrorCode.NONE,
             topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -119,13 +102,13 @@ def _create_topic(
         )
         return hidden if topic_id is None else replace(hidden, topic_id=topic_id)
     family, properties = family_and_properties(overrides)
-    result = CreatableTopicResult(
+    result = api.CreatableTopicResult(
         name=wanted.name,
         error_code=ErrorCode.NONE,
         num_partitions=count,
         replication_factor=1,
         configs=tuple(
-            CreatableTopicConfigs(
+            api.CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,
@@ -138,7 +121,7 @@ def _create_topic(
     return result if topic_id is None else replace(result, topic_id=topic_id)
 
 
-def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ...] | None]:
+def _placement(wanted: api.CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ...] | None]:
     if wanted.assignments:
         if wanted.num_partitions != _BROKERS_DEFAULT or wanted.replication_factor != _BROKERS_DEFAULT:
             raise InvalidRequest("with an assignment, partition count and replication factor must be -1")
@@ -155,7 +138,7 @@ def _placement(wanted: CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ..
 
 
 def _assigned_owners(
-    assignments: tuple[CreatableReplicaAssignment, ...], brokers: Collection[int]
+    assignments: tuple[api.CreatableReplicaAssignment, ...], brokers: Collection[int]
 ) -> tuple[int, ...]:
     """The brokers of partitions 0 to n-1."""
     indexes = sorted(assignment.partition_index for assignment in assignments)
@@ -167,7 +150,7 @@ def _assigned_owners(
     return _owners_of([each.broker_ids for each in in_order], brokers)
 
 
-def _overrides(wanted: CreatableTopic) -> dict[str, str]:
+def _overrides(wanted: api.CreatableTopic) -> dict[str, str]:
     overrides: dict[str, str] = {}
     for item in wanted.configs:
         if item.value is None:
@@ -186,27 +169,25 @@ _DISABLED_SINCE = 3
 
 @handles(
     ApiKey.DELETE_TOPICS,
-    versions=(0, 6),
-    needs=(
-        (Operation.DELETE, ResourceType.CLUSTER),
-        (Operation.DELETE, ResourceType.TOPIC),
-        (Operation.DESCRIBE, ResourceType.TOPIC),
-    ),
+    (0, 6),
+    (Operation.DELETE, ResourceType.CLUSTER),
+    (Operation.DELETE, ResourceType.TOPIC),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
     takes_long=always,
 )
-def delete_topics(request: DeleteTopicsRequest, ctx: Context) -> DeleteTopicsResponse:
+def delete_topics(request: api.DeleteTopicsRequest, ctx: Context) -> api.DeleteTopicsResponse:
     """Delete topics by name, from version 6 also by id, with the offsets that groups stored for them."""
     if ctx.version >= _BY_ID_SINCE:
         wanted = request.topics
     else:
-        wanted = tuple(DeleteTopicState(name=name) for name in request.topic_names)
+        wanted = tuple(api.DeleteTopicState(name=name) for name in request.topic_names)
     responses = []
     for topic in wanted:
         responses.append(_delete_topic(topic, ctx))
-    return DeleteTopicsResponse(responses=tuple(responses))
+    return api.DeleteTopicsResponse(responses=tuple(responses))
 
 
-def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResult:
+def _delete_topic(wanted: api.DeleteTopicState, ctx: Context) -> api.DeletableTopicResult:
     services = ctx.services
     name, topic_id = wanted.name, wanted.topic_id
     answered = name
@@ -227,10 +208,10 @@ def _delete_topic(wanted: DeleteTopicState, ctx: Context) -> DeletableTopicResul
         topic_id = services.topics.get(name).topic_id
         services.topics.delete(name, partial(_forget_topic, name, ctx))
     except KafkaError as e:
-        return DeletableTopicResult(
+        return api.DeletableTopicResult(
             name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
         )
-    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
+    return api.DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
 
 
 def _forget_topic(name: str, ctx: Context) -> None:
@@ -241,13 +222,8 @@ def _forget_topic(name: str, ctx: Context) -> None:
 # --- CreatePartitions
 
 
-@handles(
-    ApiKey.CREATE_PARTITIONS,
-    versions=(0, 3),
-    needs=((Operation.ALTER, ResourceType.TOPIC),),
-    takes_long=always,
-)
-def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> CreatePartitionsResponse:
+@handles(ApiKey.CREATE_PARTITIONS, (0, 3), (Operation.ALTER, ResourceType.TOPIC), takes_long=always)
+def create_partitions(request: api.CreatePartitionsRequest, ctx: Context) -> api.CreatePartitionsResponse:
     """Add partitions to topics; ``count`` is the new total. Partitions are never taken away.
 
     A topic that is in the request twice is refused.
@@ -256,12 +232,12 @@ def create_partitions(request: CreatePartitionsRequest, ctx: Context) -> CreateP
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         results.append(_add_partitions(topic, times[topic.name], request.validate_only, ctx))
-    return CreatePartitionsResponse(results=tuple(results))
+    return api.CreatePartitionsResponse(results=tuple(results))
 
 
 def _add_partitions(
-    wanted: CreatePartitionsTopic, times: int, validate_only: bool, ctx: Context
-) -> CreatePartitionsTopicResult:
+    wanted: api.CreatePartitionsTopic, times: int, validate_only: bool, ctx: Context
+) -> api.CreatePartitionsTopicResult:
     topics = ctx.services.topics
     try:
         if times > 1:
@@ -274,11 +250,13 @@ def _add_partitions(
         owners = _added_owners(wanted, wanted.count - present, ctx)
         topics.add_partitions(wanted.name, wanted.count, owners, validate_only=validate_only)
     except KafkaError as e:
-        return CreatePartitionsTopicResult(name=wanted.name, error_code=ctx.refused(e), error_message=str(e))
-    return CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
+        return api.CreatePartitionsTopicResult(
+            name=wanted.name, error_code=ctx.refused(e), error_message=str(e)
+        )
+    return api.CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
 
 
-def _added_owners(wanted: CreatePartitionsTopic, added: int, ctx: Context) -> tuple[int, ...] | None:
+def _added_owners(wanted: api.CreatePartitionsTopic, added: int, ctx: Context) -> tuple[int, ...] | None:
     if wanted.assignments is None or added <= 0:
         return None
     if len(wanted.assignments) != added:

@@ -33,37 +33,7 @@ from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handle
 from kafkalog_broker.server.handlers.group_offsets import ENCODED_BEFORE, check_offsets
 from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
-from pyspark_kafkalog.protocol.api.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTopicResult,
-    AddPartitionsToTxnTransaction,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TopicData,
-    TransactionState,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-    WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from pyspark_kafkalog.protocol.api import transactions as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import TopicPartition
@@ -73,7 +43,7 @@ from pyspark_kafkalog.types import TopicPartition
 _BROKERS_SINCE = 4
 
 
-def _add_partitions_takes_long(request: AddPartitionsToTxnRequest, ctx: Context) -> bool:
+def _add_partitions_takes_long(request: api.AddPartitionsToTxnRequest, ctx: Context) -> bool:
     if ctx.version >= _BROKERS_SINCE:
         return True
     return sum(len(topic.partitions) for topic in request.v3_and_below_topics) > MANY
@@ -81,15 +51,15 @@ def _add_partitions_takes_long(request: AddPartitionsToTxnRequest, ctx: Context)
 
 @handles(
     ApiKey.ADD_PARTITIONS_TO_TXN,
-    versions=(0, 4),
-    needs=(
-        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        (Operation.WRITE, ResourceType.TOPIC),
-        (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    ),
+    (0, 4),
+    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.WRITE, ResourceType.TOPIC),
+    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
     takes_long=_add_partitions_takes_long,
 )
-def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> AddPartitionsToTxnResponse:
+def add_partitions_to_txn(
+    request: api.AddPartitionsToTxnRequest, ctx: Context
+) -> api.AddPartitionsToTxnResponse:
     """Add the partitions that a transaction is about to write to; all of them, or none.
 
     One that cannot be written to has its error, and the others OPERATION_NOT_ATTEMPTED.
@@ -127,23 +97,23 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, ctx: Context) -> A
 
 
 def _answer_broker(
-    transactions: Iterable[AddPartitionsToTxnTransaction], ctx: Context
-) -> AddPartitionsToTxnResponse:
+    transactions: Iterable[api.AddPartitionsToTxnTransaction], ctx: Context
+) -> api.AddPartitionsToTxnResponse:
     try:
         ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return AddPartitionsToTxnResponse(error_code=ctx.refused(e))
+        return api.AddPartitionsToTxnResponse(error_code=ctx.refused(e))
     results = []
     for each in transactions:
         codes = _verify_partitions(each, ctx) if each.verify_only else _add_partitions(each, ctx)
         results.append(
-            AddPartitionsToTxnResult(each.transactional_id, _partition_results(each.topics, codes))
+            api.AddPartitionsToTxnResult(each.transactional_id, _partition_results(each.topics, codes))
         )
-    return AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+    return api.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
 def _verify_partitions(
-    wanted: AddPartitionsToTxnTransaction, ctx: Context
+    wanted: api.AddPartitionsToTxnTransaction, ctx: Context
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions = _partitions_of(wanted.topics)
     try:
@@ -156,7 +126,7 @@ def _verify_partitions(
 
 
 def _add_partitions(
-    wanted: AddPartitionsToTxnTransaction, ctx: Context
+    wanted: api.AddPartitionsToTxnTransaction, ctx: Context
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions, code = _partitions_of(wanted.topics), ErrorCode.NONE
     try:
@@ -168,24 +138,24 @@ def _add_partitions(
     return dict.fromkeys(partitions, code)
 
 
-def _partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+def _partitions_of(topics: Iterable[api.AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
 
 
 def _response_before_4(
-    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
-) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
+    topics: Iterable[api.AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> api.AddPartitionsToTxnResponse:
+    return api.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
 
 
 def _partition_results(
-    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
-) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    topics: Iterable[api.AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> tuple[api.AddPartitionsToTxnTopicResult, ...]:
     return tuple(
-        AddPartitionsToTxnTopicResult(
+        api.AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=tuple(
-                AddPartitionsToTxnPartitionResult(
+                api.AddPartitionsToTxnPartitionResult(
                     partition_index=number,
                     partition_error_code=codes[TopicPartition(topic.name, number)],
                 )
@@ -201,11 +171,12 @@ def _partition_results(
 
 @handles(
     ApiKey.ADD_OFFSETS_TO_TXN,
-    versions=(0, 4),
-    needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID), (Operation.READ, ResourceType.GROUP)),
+    (0, 4),
+    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.READ, ResourceType.GROUP),
     takes_long=lambda _, ctx: not ctx.services.groups.opened,
 )
-def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffsetsToTxnResponse:
+def add_offsets_to_txn(request: api.AddOffsetsToTxnRequest, ctx: Context) -> api.AddOffsetsToTxnResponse:
     """Have the offsets of a group change with a transaction.
 
     The partition of the offsets topic that keeps them is added to the transaction.
@@ -225,8 +196,8 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffs
             [services.groups.partition_of(request.group_id)],
         )
     except KafkaError as e:
-        return AddOffsetsToTxnResponse(error_code=ctx.refused(e))
-    return AddOffsetsToTxnResponse()
+        return api.AddOffsetsToTxnResponse(error_code=ctx.refused(e))
+    return api.AddOffsetsToTxnResponse()
 
 
 # --- EndTxn
@@ -234,8 +205,8 @@ def add_offsets_to_txn(request: AddOffsetsToTxnRequest, ctx: Context) -> AddOffs
 _OWN_EPOCHS_SINCE = 5
 
 
-@handles(ApiKey.END_TXN, versions=(0, 5), needs=((Operation.WRITE, ResourceType.TRANSACTIONAL_ID),))
-def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
+@handles(ApiKey.END_TXN, (0, 5), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID))
+def end_txn(request: api.EndTxnRequest, ctx: Context) -> Any:
     """Commit or abort a transaction.
 
     It decides here; another thread writes many markers, or those of other brokers' partitions.
@@ -253,10 +224,10 @@ def end_txn(request: EndTxnRequest, ctx: Context) -> Any:
             own_epochs=ctx.version >= _OWN_EPOCHS_SINCE,
         )
     except KafkaError as e:
-        return EndTxnResponse(error_code=ctx.refused(e))
+        return api.EndTxnResponse(error_code=ctx.refused(e))
 
-    def answer() -> EndTxnResponse:
-        return EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
+    def answer() -> api.EndTxnResponse:
+        return api.EndTxnResponse(producer_id=ending.producer[0], producer_epoch=ending.producer[1])
 
     if ending.takes_long:
         services.transaction_work.after(0.0, partial(ending.run, ctx.later(answer)))
@@ -273,17 +244,15 @@ _OFFSETS_ADD_GROUP_SINCE = 5
 
 @handles(
     ApiKey.TXN_OFFSET_COMMIT,
-    versions=(0, 5),
-    needs=(
-        (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-        (Operation.READ, ResourceType.GROUP),
-        (Operation.READ, ResourceType.TOPIC),
-    ),
+    (0, 5),
+    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.READ, ResourceType.GROUP),
+    (Operation.READ, ResourceType.TOPIC),
     takes_long=lambda request, ctx: (
         not ctx.services.groups.opened or sum(len(topic.partitions) for topic in request.topics) > MANY
     ),
 )
-def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Any:
+def txn_offset_commit(request: api.TxnOffsetCommitRequest, ctx: Context) -> Any:
     """Store what a group has read, if the transaction is committed.
 
     If another broker coordinates the transaction, it is asked first.
@@ -296,7 +265,7 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Any:
     except KafkaError as e:
         return _offsets_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
 
-    def value(commit: TxnOffsetCommitRequestPartition) -> CommittedOffset:
+    def value(commit: api.TxnOffsetCommitRequestPartition) -> CommittedOffset:
         metadata = commit.committed_metadata or ""
         return CommittedOffset(commit.committed_offset, commit.committed_leader_epoch, metadata, now)
 
@@ -325,13 +294,13 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, ctx: Context) -> Any:
 
 
 def _finish_offsets(
-    request: TxnOffsetCommitRequest,
+    request: api.TxnOffsetCommitRequest,
     accepted: dict[TopicPartition, CommittedOffset],
     encoded: bytearray | None,
     codes: dict[TopicPartition, ErrorCode],
     ctx: Context,
     refusal: KafkaError | None,
-) -> TxnOffsetCommitResponse:
+) -> api.TxnOffsetCommitResponse:
     """Store the offsets and answer; ``refusal`` is another coordinator's."""
     try:
         if refusal is not None:
@@ -346,14 +315,14 @@ def _finish_offsets(
 
 
 def _offsets_response(
-    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
-) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
+    request: api.TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
+) -> api.TxnOffsetCommitResponse:
+    return api.TxnOffsetCommitResponse(
         topics=tuple(
-            TxnOffsetCommitResponseTopic(
+            api.TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=tuple(
-                    TxnOffsetCommitResponsePartition(
+                    api.TxnOffsetCommitResponsePartition(
                         partition_index=commit.partition_index,
                         error_code=codes[TopicPartition(topic.name, commit.partition_index)],
                     )
@@ -366,7 +335,7 @@ def _offsets_response(
 
 
 def _store_offsets(
-    request: TxnOffsetCommitRequest,
+    request: api.TxnOffsetCommitRequest,
     offsets: dict[TopicPartition, CommittedOffset],
     encoded: bytearray | None,
     ctx: Context,
@@ -400,11 +369,12 @@ def _store_offsets(
 
 @handles(
     ApiKey.WRITE_TXN_MARKERS,
-    versions=(1, 1),
-    needs=((Operation.ALTER, ResourceType.CLUSTER), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER)),
+    (1, 1),
+    (Operation.ALTER, ResourceType.CLUSTER),
+    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
     takes_long=always,
 )
-def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> WriteTxnMarkersResponse:
+def write_txn_markers(request: api.WriteTxnMarkersRequest, ctx: Context) -> api.WriteTxnMarkersResponse:
     """End a transaction in partitions of this broker, for another broker or an administrator."""
     results = []
     for marker in request.markers:
@@ -413,13 +383,13 @@ def write_txn_markers(request: WriteTxnMarkersRequest, ctx: Context) -> WriteTxn
             codes = []
             for number in topic.partition_indexes:
                 code = _write_marker(marker, TopicPartition(topic.name, number), ctx)
-                codes.append(WritableTxnMarkerPartitionResult(number, code))
-            topics.append(WritableTxnMarkerTopicResult(topic.name, tuple(codes)))
-        results.append(WritableTxnMarkerResult(marker.producer_id, tuple(topics)))
-    return WriteTxnMarkersResponse(tuple(results))
+                codes.append(api.WritableTxnMarkerPartitionResult(number, code))
+            topics.append(api.WritableTxnMarkerTopicResult(topic.name, tuple(codes)))
+        results.append(api.WritableTxnMarkerResult(marker.producer_id, tuple(topics)))
+    return api.WriteTxnMarkersResponse(tuple(results))
 
 
-def _write_marker(marker: WritableTxnMarker, partition: TopicPartition, ctx: Context) -> ErrorCode:
+def _write_marker(marker: api.WritableTxnMarker, partition: TopicPartition, ctx: Context) -> ErrorCode:
     services = ctx.services
     try:
         if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -438,11 +408,14 @@ def _write_marker(marker: WritableTxnMarker, partition: TopicPartition, ctx: Con
 
 @handles(
     ApiKey.DESCRIBE_TRANSACTIONS,
-    versions=(0, 0),
-    needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), (Operation.DESCRIBE, ResourceType.TOPIC)),
+    (0, 0),
+    (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
     takes_long=always,
 )
-def describe_transactions(request: DescribeTransactionsRequest, ctx: Context) -> DescribeTransactionsResponse:
+def describe_transactions(
+    request: api.DescribeTransactionsRequest, ctx: Context
+) -> api.DescribeTransactionsResponse:
     """Describe transactional ids with their state, producer and partitions.
 
     An id that is named twice is described once; an unknown one is TRANSACTIONAL_ID_NOT_FOUND.
@@ -450,21 +423,21 @@ def describe_transactions(request: DescribeTransactionsRequest, ctx: Context) ->
     found = []
     for each in dict.fromkeys(request.transactional_ids):
         found.append(_describe_transaction(each, ctx))
-    return DescribeTransactionsResponse(transaction_states=tuple(found))
+    return api.DescribeTransactionsResponse(transaction_states=tuple(found))
 
 
-def _describe_transaction(transactional_id: str, ctx: Context) -> TransactionState:
+def _describe_transaction(transactional_id: str, ctx: Context) -> api.TransactionState:
     try:
         if not transactional_id:
             raise InvalidRequest("the transactional id is empty")
         ctx.demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         known = ctx.services.transactions.find(transactional_id)
     except KafkaError as e:
-        return TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
+        return api.TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for topic, number, *_ in known.partitions:
         topics.setdefault(topic, []).append(number)
-    return TransactionState(
+    return api.TransactionState(
         transactional_id=transactional_id,
         transaction_state=STATE_NAMES[known.state],
         transaction_timeout_ms=known.timeout_ms,
@@ -472,7 +445,7 @@ def _describe_transaction(transactional_id: str, ctx: Context) -> TransactionSta
         producer_id=known.producer_id,
         producer_epoch=known.epoch,
         topics=tuple(
-            TopicData(topic=topic, partitions=tuple(sorted(numbers)))
+            api.TopicData(topic=topic, partitions=tuple(sorted(numbers)))
             for topic, numbers in sorted(topics.items())
             if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
         ),
@@ -485,12 +458,9 @@ _OPEN_STATES = (CoordinatorState.ONGOING, *PREPARED)
 
 
 @handles(
-    ApiKey.LIST_TRANSACTIONS,
-    versions=(0, 1),
-    needs=((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),),
-    takes_long=always,
+    ApiKey.LIST_TRANSACTIONS, (0, 1), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), takes_long=always
 )
-def list_transactions(request: ListTransactionsRequest, ctx: Context) -> ListTransactionsResponse:
+def list_transactions(request: api.ListTransactionsRequest, ctx: Context) -> api.ListTransactionsResponse:
     """List all transactional ids, or those in some states, of some producers, open for long.
 
     In the order of their names. Unknown states are named in the response, and match nothing.
@@ -500,13 +470,13 @@ def list_transactions(request: ListTransactionsRequest, ctx: Context) -> ListTra
     try:
         known = ctx.services.transactions.all()
     except KafkaError as e:
-        return ListTransactionsResponse(error_code=ctx.refused(e))
-    return ListTransactionsResponse(
+        return api.ListTransactionsResponse(error_code=ctx.refused(e))
+    return api.ListTransactionsResponse(
         unknown_state_filters=tuple(
             name for name in request.state_filters if name not in STATE_NAMES.values()
         ),
         transaction_states=tuple(
-            ListedTransaction(
+            api.ListedTransaction(
                 transactional_id=each.transactional_id,
                 producer_id=each.producer_id,
                 transaction_state=STATE_NAMES[each.state],
