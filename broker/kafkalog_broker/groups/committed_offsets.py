@@ -66,13 +66,11 @@ class GroupOffsets:
         generation: int = -1,
         producer: tuple[int, int] | None = None,
         version: int = MEMBER_EPOCHS_SINCE,
-        encoded: bytearray | None = None,
     ) -> None:
         """Stores ``offsets`` in the log. A negative generation is a commit from outside the group.
 
         ``version`` is that of OffsetCommit. With a ``producer`` (id, epoch) the offsets count once
-        `end_transaction` commits. ``encoded``, if given, is the result of `encode_offsets` for these
-        arguments; it is changed in place.
+        `end_transaction` commits.
 
         Raises, with nothing stored: `NoSuchGroup`: a member commits, but the group does not exist;
         `CoordinatorLoading`: the group's partition is still being read; `KafkaError`: the member may not
@@ -81,6 +79,7 @@ class GroupOffsets:
         if not offsets:
             return
         shard = self._topic.shard_for(name)
+        encoded = _encoded(name, offsets, self._clock.time_ms(), producer)  # before others wait for the lock
         with shard.lock:
             shard.check_loaded()
             deleting = self._deleting()
@@ -101,8 +100,6 @@ class GroupOffsets:
                 )
                 if code is not ErrorCode.NONE:
                     raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
-            if encoded is None:
-                encoded = encode_offsets(name, offsets, self._clock.time_ms(), producer)
             values = {OffsetKey(name, partition): value for partition, value in offsets.items()}
             try:
                 place = self._topic.append_encoded(shard, encoded)
@@ -279,15 +276,16 @@ class GroupOffsets:
                 shard.state.group(key.group).offsets[key.partition] = value
 
 
-def encode_offsets(
+def _encoded(
     name: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
     now_ms: int,
-    producer: tuple[int, int] | None = None,
+    producer: tuple[int, int] | None,
 ) -> bytearray:
-    records = []
-    for partition, value in offsets.items():
-        records.append(NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms))
+    records = [
+        NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms)
+        for partition, value in offsets.items()
+    ]
     return encode_records(records, producer)
 
 

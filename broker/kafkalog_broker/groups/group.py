@@ -126,9 +126,14 @@ class GroupTopic(StateTopic[GroupShard]):
     ) -> None:
         """See `StateTopic`."""
         super().__init__(
-            logs, OFFSETS_TOPIC, new=lambda _: GroupShard(), build=self._fill,
-            create=create, appended=appended, placement=placement,
-        )  # fmt: skip
+            logs,
+            OFFSETS_TOPIC,
+            new=lambda _: GroupShard(),
+            build=self._fill,
+            create=create,
+            appended=appended,
+            placement=placement,
+        )
 
     def _fill(self, shard: Shard[GroupShard], stored: Stored) -> None:
         self.build(shard, stored)

@@ -78,9 +78,14 @@ def transaction_topic(
 ) -> TransactionTopic:
     """``__transaction_state``; only a cluster has a ``placement``. See `StateTopic`."""
     return StateTopic(
-        logs, TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build, create=create, appended=appended,
+        logs,
+        TRANSACTIONS_TOPIC,
+        new=lambda _: {},
+        build=_build,
+        create=create,
+        appended=appended,
         placement=placement,
-    )  # fmt: skip
+    )
 
 
 class Ending:

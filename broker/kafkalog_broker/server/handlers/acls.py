@@ -9,7 +9,6 @@ DeleteAcls    0-3       nothing
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import groupby
 
 from kafkalog_broker.security.authorizer import Authorizer
@@ -35,16 +34,12 @@ from pyspark_kafkalog.security.acls import (
 def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.DescribeAclsResponse:
     """List the ACLs that a filter matches, together for each pattern of resources."""
     try:
-        authorizer = _authorizer_of(ctx)
-        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        authorizer = _authorizer_of(Operation.DESCRIBE, ctx)
         wanted = _filter_of(request)
     except KafkaError as e:
         return api.DescribeAclsResponse(error_code=ctx.refused(e), error_message=str(e))
-    found = []
-    for acl in authorizer.acls:
-        if wanted.matches(acl):
-            found.append(acl)
-    by_pattern = groupby(sorted(found), key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type))
+    acls = sorted(filter(wanted.matches, authorizer.acls))
+    by_pattern = groupby(acls, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type))
     return api.DescribeAclsResponse(
         error_code=ErrorCode.NONE,
         resources=tuple(
@@ -61,12 +56,14 @@ def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.Describ
     )
 
 
-def _authorizer_of(ctx: Context) -> Authorizer:
+def _authorizer_of(operation: Operation, ctx: Context) -> Authorizer:
+    """The authorizer, if the client may do ``operation`` on its ACLs."""
     authorizer = ctx.services.authorizer
     if authorizer is None:
         raise ServerError(
             ErrorCode.SECURITY_DISABLED, "No Authorizer is configured: set authorizer.class.name"
         )
+    ctx.demand(operation, ResourceType.CLUSTER, CLUSTER_NAME)
     return authorizer
 
 
@@ -93,10 +90,12 @@ def create_acls(request: api.CreateAclsRequest, ctx: Context) -> api.CreateAclsR
     """Add ACLs, which are in force, and on the disk, before the response is sent."""
     results = [api.AclCreationResult(ErrorCode.NONE, None)] * len(request.creations)
     wanted: dict[int, Acl] = {}
-    failed = partial(_creation_failed, ctx=ctx)
+
+    def failed(error: KafkaError) -> api.AclCreationResult:
+        return api.AclCreationResult(ctx.refused(error), str(error))
+
     try:
-        authorizer = _authorizer_of(ctx)
-        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        authorizer = _authorizer_of(Operation.ALTER, ctx)
     except KafkaError as e:
         return api.CreateAclsResponse(results=tuple(failed(e) for _ in results))
     for number, creation in enumerate(request.creations):
@@ -129,10 +128,6 @@ def _new_acl(creation: api.AclCreation) -> Acl:
     return acl
 
 
-def _creation_failed(error: KafkaError, ctx: Context) -> api.AclCreationResult:
-    return api.AclCreationResult(ctx.refused(error), str(error))
-
-
 # --- DeleteAcls
 
 
@@ -140,10 +135,12 @@ def _creation_failed(error: KafkaError, ctx: Context) -> api.AclCreationResult:
 def delete_acls(request: api.DeleteAclsRequest, ctx: Context) -> api.DeleteAclsResponse:
     """Delete what filters match, on the disk too, before the response is sent."""
     results = [api.DeleteAclsFilterResult(ErrorCode.NONE, None)] * len(request.filters)
-    failed = partial(_deletion_failed, ctx=ctx)
+
+    def failed(error: KafkaError) -> api.DeleteAclsFilterResult:
+        return api.DeleteAclsFilterResult(ctx.refused(error), str(error))
+
     try:
-        authorizer = _authorizer_of(ctx)
-        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        authorizer = _authorizer_of(Operation.ALTER, ctx)
     except KafkaError as e:
         return api.DeleteAclsResponse(filter_results=tuple(failed(e) for _ in results))
     wanted: dict[int, AclFilter] = {}
@@ -175,7 +172,3 @@ def _deleted_acl(acl: Acl) -> api.DeleteAclsMatchingAcl:
         operation=acl.operation,
         permission_type=acl.permission,
     )
-
-
-def _deletion_failed(error: KafkaError, ctx: Context) -> api.DeleteAclsFilterResult:
-    return api.DeleteAclsFilterResult(ctx.refused(error), str(error))

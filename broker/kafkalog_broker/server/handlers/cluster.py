@@ -33,20 +33,16 @@ from pyspark_kafkalog.types import TopicPartition
 @handles(ApiKey.DESCRIBE_CLUSTER, (0, 1), (Operation.DESCRIBE, ResourceType.CLUSTER))
 def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.DescribeClusterResponse:
     """Describe the cluster's id and its brokers; the one with the smallest id is its controller."""
-    services = ctx.services
-    try:
-        if request.endpoint_type != api.BROKERS:
-            raise ServerError(
-                ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                f"endpoint type {request.endpoint_type} was asked for; this is one of brokers ({api.BROKERS})",
-            )
-    except KafkaError as e:
-        return api.DescribeClusterResponse(error_code=ctx.refused(e), error_message=str(e))
+    if request.endpoint_type != api.BROKERS:
+        kind = request.endpoint_type
+        why = f"endpoint type {kind} was asked for; this is one of brokers ({api.BROKERS})"
+        error = ServerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, why)
+        return api.DescribeClusterResponse(error_code=ctx.refused(error), error_message=why)
     brokers = live_brokers(ctx)
     asked = request.include_cluster_authorized_operations
     return api.DescribeClusterResponse(
         error_code=ErrorCode.NONE,
-        cluster_id=services.cluster_id,
+        cluster_id=ctx.services.cluster_id,
         controller_id=min(brokers),
         brokers=tuple(
             api.DescribeClusterBroker(broker_id=number, host=host, port=port)
@@ -72,10 +68,9 @@ def describe_log_dirs(request: api.DescribeLogDirsRequest, ctx: Context) -> api.
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}
-    results = []
-    for each in ctx.services.logs.directories(wanted):
-        results.append(_describe_directory(each))
-    return api.DescribeLogDirsResponse(results=tuple(results))
+    return api.DescribeLogDirsResponse(
+        results=tuple(map(_describe_directory, ctx.services.logs.directories(wanted)))
+    )
 
 
 def _describe_directory(directory: DirectoryContents) -> api.DescribeLogDirsResult:

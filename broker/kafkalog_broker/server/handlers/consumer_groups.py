@@ -84,10 +84,10 @@ def consumer_group_describe(
     Answered from memory; a group that is named twice is described once.
     """
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
-    groups = []
-    for group_id in dict.fromkeys(request.group_ids):
-        groups.append(_describe_group(group_id, names, request.include_authorized_operations, ctx))
-    return api.ConsumerGroupDescribeResponse(groups=tuple(groups))
+    asked = request.include_authorized_operations
+    return api.ConsumerGroupDescribeResponse(
+        groups=tuple(_describe_group(each, names, asked, ctx) for each in dict.fromkeys(request.group_ids))
+    )
 
 
 def _describe_group(
@@ -102,16 +102,13 @@ def _describe_group(
             ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
     except KafkaError as e:
         return api.DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
-    members = []
-    for member_id in group.members:
-        members.append(_describe_member(group, member_id, names))
     return api.DescribedGroup(
         group_id=group_id,
         group_state=group.state,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor(ctx.services.groups.consumers.settings),
-        members=tuple(members),
+        members=tuple(_describe_member(group, member_id, names) for member_id in group.members),
         authorized_operations=(
             ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group_id) if asked else NOT_ASKED
         ),

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
+from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kafkalog_broker.groups.committed_offsets import encode_offsets
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.logs.offset_records import NO_EXPIRY, CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
@@ -34,8 +35,7 @@ from pyspark_kafkalog.types import TopicPartition
 if TYPE_CHECKING:
     from kafkalog_broker.server.registration import ZooKeeperOffsets
 
-ENCODED_BEFORE = 100
-"""More offsets than this are encoded before the group is locked."""
+_R = TypeVar("_R")
 
 # --- OffsetCommit
 
@@ -75,9 +75,6 @@ def offset_commit(request: api.OffsetCommitRequest, ctx: Context) -> Any:
     if ctx.version == 0 and zookeeper is not None:
         zookeeper.in_turn(ctx.later(lambda: _commit_to_zookeeper(request, accepted, codes, zookeeper, ctx)))
         return LATER
-    encoded = None
-    if len(accepted) > ENCODED_BEFORE:
-        encoded = encode_offsets(request.group_id, accepted, now)
     try:
         ctx.services.groups.offsets.commit(
             request.group_id,
@@ -86,7 +83,6 @@ def offset_commit(request: api.OffsetCommitRequest, ctx: Context) -> Any:
             instance_id=request.group_instance_id,
             generation=request.generation_id_or_member_epoch,
             version=ctx.version,
-            encoded=encoded,
         )
     except KafkaError as e:
         code = ctx.refused(e)
@@ -104,37 +100,42 @@ def _commit_to_zookeeper(
     ctx: Context,
 ) -> api.OffsetCommitResponse:
     """ZooKeeper stores no metadata. Stops trying once it does not answer."""
-    lost: ErrorCode | None = None
+    lost = ErrorCode.NONE
     for partition, value in accepted.items():
-        if lost is None:
+        codes[partition] = lost
+        if not lost:
             try:
                 zookeeper.write(request.group_id, partition, value.offset)
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
-                lost = e.code if e.code is ErrorCode.REQUEST_TIMED_OUT else None
-        else:
-            codes[partition] = lost
+                lost = e.code if e.code is ErrorCode.REQUEST_TIMED_OUT else lost
     return _commit_response(request, codes)
 
 
-def _commit_response(
-    request: api.OffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
-) -> api.OffsetCommitResponse:
-    return api.OffsetCommitResponse(
-        topics=tuple(
-            api.OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    api.OffsetCommitResponsePartition(
-                        partition_index=commit.partition_index,
-                        error_code=codes[TopicPartition(topic.name, commit.partition_index)],
-                    )
-                    for commit in topic.partitions
-                ),
-            )
-            for topic in request.topics
+def codes_response(
+    request: api.OffsetCommitRequest | TxnOffsetCommitRequest | api.OffsetDeleteRequest,
+    codes: Mapping[TopicPartition, ErrorCode],
+    response: Callable[..., _R],
+    topic_type: Any,
+    partition_type: Any,
+) -> _R:
+    """The codes, by topic and partition, as a response of these types."""
+    topics = []
+    for topic in request.topics:
+        partitions = [TopicPartition(topic.name, each.partition_index) for each in topic.partitions]
+        results = tuple(
+            partition_type(partition_index=each.partition, error_code=codes[each]) for each in partitions
         )
-    )
+        topics.append(topic_type(name=topic.name, partitions=results))
+    return response(topics=tuple(topics))
+
+
+_commit_response = partial(
+    codes_response,
+    response=api.OffsetCommitResponse,
+    topic_type=api.OffsetCommitResponseTopic,
+    partition_type=api.OffsetCommitResponsePartition,
+)
 
 
 def check_offsets(
@@ -145,28 +146,22 @@ def check_offsets(
     """The offsets to store, each the ``value`` of a commit, and the codes of all partitions."""
     accepted: dict[TopicPartition, CommittedOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
+    limit = ctx.services.config.offset_metadata_max_bytes
     for topic in request.topics:
         for commit in topic.partitions:
             partition = TopicPartition(topic.name, commit.partition_index)
             offset = value(commit)
             try:
-                _check_offset(partition, offset, ctx)
+                ctx.demand(Operation.READ, ResourceType.TOPIC, topic.name)
+                ctx.services.logs.check_exists(partition)
+                if len(offset.metadata.encode()) > limit:
+                    why = f"{partition}: offset.metadata.max.bytes is {limit}"
+                    raise ServerError(ErrorCode.OFFSET_METADATA_TOO_LARGE, why)
             except KafkaError as e:
                 codes[partition] = ctx.refused(e)
             else:
                 accepted[partition], codes[partition] = offset, ErrorCode.NONE
     return accepted, codes
-
-
-def _check_offset(partition: TopicPartition, offset: CommittedOffset, ctx: Context) -> None:
-    services = ctx.services
-    ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
-    services.logs.check_exists(partition)
-    limit = services.config.offset_metadata_max_bytes
-    if len(offset.metadata.encode()) > limit:
-        raise ServerError(
-            ErrorCode.OFFSET_METADATA_TOO_LARGE, f"{partition}: offset.metadata.max.bytes is {limit}"
-        )
 
 
 # --- OffsetFetch
@@ -286,7 +281,7 @@ def _topics(
     found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
 ) -> tuple[Any, ...]:
     """The topics in a version's types; ``code`` goes into each partition."""
-    topics, done = [], 0
+    topics = []
     for name, indexes in found.wanted:
         partitions = []
         for index in indexes:
@@ -303,7 +298,6 @@ def _topics(
                     error_code=error,
                 )
             )
-            done += 1
         topics.append(topic_type(name=name, partitions=tuple(partitions)))
     return tuple(topics)
 
@@ -316,44 +310,33 @@ def _look_up(
     fetch: _Fetch,
     member: tuple[str | None, int] = (None, -1),
 ) -> _Found:
-    error, stored = ErrorCode.NONE, cast("Mapping[TopicPartition, CommittedOffset]", {})
+    error = ErrorCode.NONE
+    stored: Mapping[TopicPartition, CommittedOffset] = {}
+    denied: dict[str, ErrorCode] = {}
+    unstable: Collection[TopicPartition] = ()
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group_id)
         stored = fetch(group_id, *member)
     except KafkaError as e:
         error = ctx.refused(e)
-        denied = e.code is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version >= _GROUP_ERROR_SINCE
-        if ctx.version >= _SEVERAL_GROUPS_SINCE or denied:
+        hidden = e.code is ErrorCode.GROUP_AUTHORIZATION_FAILED and ctx.version >= _GROUP_ERROR_SINCE
+        if ctx.version >= _SEVERAL_GROUPS_SINCE or hidden:
             wanted = ()
     if wanted is None:
-        wanted = _everything({at: each for at, each in stored.items() if _may_see(at.topic, ctx)})
-    hidden = {} if error else _denied_topics(wanted, ctx)
-    unstable: Collection[TopicPartition] = ()
-    if require_stable and not error:
-        named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
-        unstable = ctx.services.groups.offsets.unstable(group_id, named)
-    return _Found(error, wanted, stored, unstable, hidden)
-
-
-def _may_see(topic: str, ctx: Context) -> bool:
-    return ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-
-
-def _denied_topics(wanted: _Wanted, ctx: Context) -> dict[str, ErrorCode]:
-    codes = {}
+        seen = sorted(p for p in stored if ctx.allows(Operation.DESCRIBE, ResourceType.TOPIC, p.topic))
+        by_topic = groupby(seen, key=attrgetter("topic"))
+        wanted = [(name, [each.partition for each in partitions]) for name, partitions in by_topic]
+    if error:
+        return _Found(error, wanted, stored)
     for name, _ in wanted:
         try:
             ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
         except KafkaError as e:
-            codes[name] = ctx.refused(e)
-    return codes
-
-
-def _everything(stored: Mapping[TopicPartition, CommittedOffset]) -> _Wanted:
-    topics: dict[str, list[int]] = {}
-    for where in sorted(stored):
-        topics.setdefault(where.topic, []).append(where.partition)
-    return list(topics.items())
+            denied[name] = ctx.refused(e)
+    if require_stable:
+        named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
+        unstable = ctx.services.groups.offsets.unstable(group_id, named)
+    return _Found(error, wanted, stored, unstable, denied)
 
 
 # --- OffsetDelete
@@ -389,19 +372,7 @@ def offset_delete(request: api.OffsetDeleteRequest, ctx: Context) -> api.OffsetD
         codes.update(ctx.services.groups.offsets.delete(request.group_id, present))
     except KafkaError as e:
         return api.OffsetDeleteResponse(error_code=ctx.refused(e))
-    return api.OffsetDeleteResponse(
-        error_code=ErrorCode.NONE,
-        topics=tuple(
-            api.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    api.OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=codes[TopicPartition(topic.name, each.partition_index)],
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
+    done = partial(api.OffsetDeleteResponse, error_code=ErrorCode.NONE)
+    return codes_response(
+        request, codes, done, api.OffsetDeleteResponseTopic, api.OffsetDeleteResponsePartition
     )

@@ -192,10 +192,10 @@ def describe_groups(request: api.DescribeGroupsRequest, ctx: Context) -> api.Des
 
     Answered from memory; a group that is named twice is described once.
     """
-    groups = []
-    for name in dict.fromkeys(request.groups):
-        groups.append(_describe_group(name, request.include_authorized_operations, ctx))
-    return api.DescribeGroupsResponse(groups=tuple(groups))
+    asked = request.include_authorized_operations
+    return api.DescribeGroupsResponse(
+        groups=tuple(_describe_group(name, asked, ctx) for name in dict.fromkeys(request.groups))
+    )
 
 
 def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup:
@@ -203,10 +203,7 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup
         ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group)
     except KafkaError as e:
         return api.DescribedGroup(error_code=ctx.refused(e), group_id=group)
-    if asked:
-        operations = ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group)
-    else:
-        operations = NOT_ASKED
+    operations = ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group) if asked else NOT_ASKED
     try:
         found = ctx.services.groups.describe(group)
     except NoSuchGroup as e:
@@ -276,10 +273,7 @@ def list_groups(request: api.ListGroupsRequest, ctx: Context) -> api.ListGroupsR
 @handles(ApiKey.DELETE_GROUPS, (0, 2), (Operation.DELETE, ResourceType.GROUP), takes_long=always)
 def delete_groups(request: api.DeleteGroupsRequest, ctx: Context) -> api.DeleteGroupsResponse:
     """Delete groups without members, with their offsets."""
-    results = []
-    for name in request.groups_names:
-        results.append(_delete_group(name, ctx))
-    return api.DeleteGroupsResponse(results=tuple(results))
+    return api.DeleteGroupsResponse(results=tuple(_delete_group(name, ctx) for name in request.groups_names))
 
 
 def _delete_group(name: str, ctx: Context) -> api.DeletableGroupResult:

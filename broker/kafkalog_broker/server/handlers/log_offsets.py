@@ -56,28 +56,31 @@ def _list_offsets_takes_long(request: api.ListOffsetsRequest, _ctx: Context) -> 
 
 
 @handles(
-    ApiKey.LIST_OFFSETS, (0, 7), (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=_list_offsets_takes_long
+    ApiKey.LIST_OFFSETS,
+    (0, 7),
+    (Operation.DESCRIBE, ResourceType.TOPIC),
+    takes_long=_list_offsets_takes_long,
 )
 def list_offsets(request: api.ListOffsetsRequest, ctx: Context) -> api.ListOffsetsResponse:
     """Return where a partition begins, ends, or stood at a time."""
-    topics = []
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     time = TimeAllowance(ctx.services.clock)
+    topics = []
     for topic in request.topics:
-        partitions = []
-        for want in topic.partitions:
-            partition = TopicPartition(topic.name, want.partition_index)
-            if ctx.version >= _ONE_OFFSET_SINCE:
-                partitions.append(_one_offset(partition, want, request, ctx, time))
-            else:
-                partitions.append(_several_offsets(partition, want, ctx))
-        topics.append(api.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
+        partitions = tuple(
+            _one_offset(TopicPartition(topic.name, want.partition_index), want, committed, ctx, time)
+            if ctx.version >= _ONE_OFFSET_SINCE
+            else _several_offsets(TopicPartition(topic.name, want.partition_index), want, ctx)
+            for want in topic.partitions
+        )
+        topics.append(api.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return api.ListOffsetsResponse(topics=tuple(topics))
 
 
 def _one_offset(
     partition: TopicPartition,
     want: api.ListOffsetsPartition,
-    request: api.ListOffsetsRequest,
+    committed: bool,
     ctx: Context,
     time: TimeAllowance,
 ) -> api.ListOffsetsPartitionResponse:
@@ -85,7 +88,6 @@ def _one_offset(
         time.check()
         ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
         check_leader_epoch(partition, want.current_leader_epoch)
-        committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         timestamp, offset = _find_offset(partition, want.timestamp, committed, ctx)
     except KafkaError as e:
         return api.ListOffsetsPartitionResponse(
@@ -155,13 +157,10 @@ def offset_for_leader_epoch(
 
     For any other epoch the answer is -1 and -1.
     """
-    topics, done = [], 0
+    topics = []
     for topic in request.topics:
-        partitions = []
-        for want in topic.partitions:
-            partitions.append(_end_of_epoch(topic.topic, want, ctx))
-            done += 1
-        topics.append(api.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(partitions)))
+        ends = tuple(_end_of_epoch(topic.topic, want, ctx) for want in topic.partitions)
+        topics.append(api.OffsetForLeaderTopicResult(topic=topic.topic, partitions=ends))
     return api.OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
@@ -192,10 +191,8 @@ def delete_records(request: api.DeleteRecordsRequest, ctx: Context) -> api.Delet
     time = TimeAllowance(ctx.services.clock)
     topics = []
     for topic in request.topics:
-        partitions = []
-        for want in topic.partitions:
-            partitions.append(_delete_records(topic.name, want, ctx, time))
-        topics.append(api.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(partitions)))
+        partitions = tuple(_delete_records(topic.name, want, ctx, time) for want in topic.partitions)
+        topics.append(api.DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     return api.DeleteRecordsResponse(topics=tuple(topics))
 
 

@@ -73,32 +73,20 @@ def describe_user_scram_credentials(
     times = Counter(named)
     results = []
     for user in dict.fromkeys(named):
+        code, why, infos = ErrorCode.NONE, None, []
         if times[user] > 1:
-            results.append(
-                api.DescribeUserScramCredentialsResult(
-                    user,
-                    ErrorCode.DUPLICATE_RESOURCE,
-                    f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}",
-                )
-            )
+            code = ErrorCode.DUPLICATE_RESOURCE
+            why = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
         elif user not in kept:
-            results.append(
-                api.DescribeUserScramCredentialsResult(
-                    user,
-                    ErrorCode.RESOURCE_NOT_FOUND,
-                    f"Attempt to describe a user credential that does not exist: {user}",
-                )
-            )
+            code = ErrorCode.RESOURCE_NOT_FOUND
+            why = f"Attempt to describe a user credential that does not exist: {user}"
         else:
-            found = kept[user].items()
-            infos = tuple(
-                sorted((_MECHANISM_NUMBERS[name], credential.iterations) for name, credential in found)
+            infos = sorted((_MECHANISM_NUMBERS[name], each.iterations) for name, each in kept[user].items())
+        results.append(
+            api.DescribeUserScramCredentialsResult(
+                user, code, why, tuple(api.CredentialInfo(*info) for info in infos)
             )
-            results.append(
-                api.DescribeUserScramCredentialsResult(
-                    user, ErrorCode.NONE, None, tuple(api.CredentialInfo(*info) for info in infos)
-                )
-            )
+        )
     return api.DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE, error_message=None, results=tuple(results)
     )

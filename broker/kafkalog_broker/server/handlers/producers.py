@@ -16,7 +16,7 @@ from typing import Any
 
 from kafkalog_broker.server.dispatch import LATER, Context, always, handles
 from kafkalog_broker.transactions.producer_ids import NoProducerId
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
+from pyspark_kafkalog.errors import InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api import producers as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -61,7 +61,7 @@ def init_producer_id(request: api.InitProducerIdRequest, ctx: Context) -> Any:
         services.producer_ids.reserve(ctx.later(lambda: _init_or_fail(request, ctx)))
         return LATER
     except KafkaError as e:
-        return _init_failed(ctx.refused(e))
+        return _init_failed(e, ctx)
 
 
 def _init(request: api.InitProducerIdRequest, ctx: Context) -> api.InitProducerIdResponse:
@@ -79,7 +79,7 @@ def _init_or_fail(request: api.InitProducerIdRequest, ctx: Context) -> api.InitP
     try:
         return _init(request, ctx)
     except KafkaError as e:
-        return _init_failed(ctx.refused(e))
+        return _init_failed(e, ctx)
 
 
 def _demand_idempotent_write(ctx: Context) -> None:
@@ -91,8 +91,8 @@ def _demand_idempotent_write(ctx: Context) -> None:
         ctx.demand(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _init_failed(code: ErrorCode) -> api.InitProducerIdResponse:
-    return api.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+def _init_failed(error: KafkaError, ctx: Context) -> api.InitProducerIdResponse:
+    return api.InitProducerIdResponse(error_code=ctx.refused(error), producer_id=-1, producer_epoch=-1)
 
 
 # --- DescribeProducers

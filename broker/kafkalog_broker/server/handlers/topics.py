@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
@@ -58,16 +57,20 @@ def create_topics(request: api.CreateTopicsRequest, ctx: Context) -> api.CreateT
     A name that is in the request twice is refused, as in Kafka.
     """
     times = Counter(topic.name for topic in request.topics)
-    results = []
-    for topic in {topic.name: topic for topic in request.topics}.values():
-        results.append(_create_topic(topic, times[topic.name], request.validate_only, ctx))
-    return api.CreateTopicsResponse(topics=tuple(results))
+    return api.CreateTopicsResponse(
+        topics=tuple(
+            _create_topic(topic, times[topic.name], request.validate_only, ctx)
+            for topic in {topic.name: topic for topic in request.topics}.values()
+        )
+    )
 
 
 def _create_topic(
     wanted: api.CreatableTopic, times: int, validate_only: bool, ctx: Context
 ) -> api.CreatableTopicResult:
-    topics = ctx.services.topics
+    topics, topic_id = ctx.services.topics, ZERO_UUID
+    result = partial(api.CreatableTopicResult, name=wanted.name)
+    bare = partial(result, num_partitions=-1, replication_factor=-1, configs=())
     try:
         if times > 1:
             raise InvalidRequest(f"topic {wanted.name!r} is in the request {times} times")
@@ -79,46 +82,26 @@ def _create_topic(
         overrides = _overrides(wanted)
         if validate_only:
             topics.check_new(wanted.name, count, overrides)
-            topic_id = None
         else:
             topic_id = topics.create(wanted.name, count, overrides, owners).topic_id
     except KafkaError as e:
-        return api.CreatableTopicResult(
-            name=wanted.name,
-            error_code=ctx.refused(e),
-            error_message=str(e),
-            num_partitions=-1,
-            replication_factor=-1,
-            configs=(),
-        )
+        return bare(error_code=ctx.refused(e), error_message=str(e))
     if not ctx.allows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, wanted.name):
-        hidden = api.CreatableTopicResult(
-            name=wanted.name,
-            error_code=ErrorCode.NONE,
-            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            num_partitions=-1,
-            replication_factor=-1,
-            configs=(),
-        )
-        return hidden if topic_id is None else replace(hidden, topic_id=topic_id)
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return bare(error_code=ErrorCode.NONE, topic_config_error_code=denied, topic_id=topic_id)
     family, properties = family_and_properties(overrides)
-    result = api.CreatableTopicResult(
-        name=wanted.name,
-        error_code=ErrorCode.NONE,
-        num_partitions=count,
-        replication_factor=1,
-        configs=tuple(
-            api.CreatableTopicConfigs(
-                name=entry.name,
-                value=entry.value,
-                read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=False,
-            )
-            for entry in topic_entries(ctx.services.settings, properties, family.generation)
-        ),
+    configs = tuple(
+        api.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=False,
+        )
+        for entry in topic_entries(ctx.services.settings, properties, family.generation)
     )
-    return result if topic_id is None else replace(result, topic_id=topic_id)
+    done = partial(result, error_code=ErrorCode.NONE, topic_id=topic_id, configs=configs)
+    return done(num_partitions=count, replication_factor=1)
 
 
 def _placement(wanted: api.CreatableTopic, ctx: Context) -> tuple[int, tuple[int, ...] | None]:
@@ -141,12 +124,11 @@ def _assigned_owners(
     assignments: tuple[api.CreatableReplicaAssignment, ...], brokers: Collection[int]
 ) -> tuple[int, ...]:
     """The brokers of partitions 0 to n-1."""
-    indexes = sorted(assignment.partition_index for assignment in assignments)
-    if indexes != list(range(len(indexes))):
+    in_order = sorted(assignments, key=attrgetter("partition_index"))
+    if any(number != each.partition_index for number, each in enumerate(in_order)):
         raise ServerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the assigned partitions must be 0 to their count - 1"
         )
-    in_order = sorted(assignments, key=attrgetter("partition_index"))
     return _owners_of([each.broker_ids for each in in_order], brokers)
 
 
@@ -181,10 +163,7 @@ def delete_topics(request: api.DeleteTopicsRequest, ctx: Context) -> api.DeleteT
         wanted = request.topics
     else:
         wanted = tuple(api.DeleteTopicState(name=name) for name in request.topic_names)
-    responses = []
-    for topic in wanted:
-        responses.append(_delete_topic(topic, ctx))
-    return api.DeleteTopicsResponse(responses=tuple(responses))
+    return api.DeleteTopicsResponse(responses=tuple(_delete_topic(topic, ctx) for topic in wanted))
 
 
 def _delete_topic(wanted: api.DeleteTopicState, ctx: Context) -> api.DeletableTopicResult:
@@ -229,10 +208,12 @@ def create_partitions(request: api.CreatePartitionsRequest, ctx: Context) -> api
     A topic that is in the request twice is refused.
     """
     times = Counter(topic.name for topic in request.topics)
-    results = []
-    for topic in {topic.name: topic for topic in request.topics}.values():
-        results.append(_add_partitions(topic, times[topic.name], request.validate_only, ctx))
-    return api.CreatePartitionsResponse(results=tuple(results))
+    return api.CreatePartitionsResponse(
+        results=tuple(
+            _add_partitions(topic, times[topic.name], request.validate_only, ctx)
+            for topic in {topic.name: topic for topic in request.topics}.values()
+        )
+    )
 
 
 def _add_partitions(

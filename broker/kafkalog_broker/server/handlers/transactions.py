@@ -26,11 +26,10 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from kafkalog_broker.groups.committed_offsets import encode_offsets
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.logs.offset_records import CommittedOffset
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, always, handles
-from kafkalog_broker.server.handlers.group_offsets import ENCODED_BEFORE, check_offsets
+from kafkalog_broker.server.handlers.group_offsets import check_offsets, codes_response
 from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api import transactions as api
@@ -71,7 +70,8 @@ def add_partitions_to_txn(
     try:
         ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     except KafkaError as e:
-        return _response_before_4(topics, defaultdict(partial(ErrorCode, ctx.refused(e))))
+        codes = defaultdict(partial(ErrorCode, ctx.refused(e)))
+        return api.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
     for partition in _partitions_of(topics):
         try:
             ctx.demand(Operation.WRITE, ResourceType.TOPIC, partition.topic)
@@ -93,7 +93,7 @@ def add_partitions_to_txn(
             )
         except KafkaError as e:
             codes = dict.fromkeys(codes, ctx.refused(e))
-    return _response_before_4(topics, codes)
+    return api.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
 
 
 def _answer_broker(
@@ -103,49 +103,39 @@ def _answer_broker(
         ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
         return api.AddPartitionsToTxnResponse(error_code=ctx.refused(e))
-    results = []
-    for each in transactions:
-        codes = _verify_partitions(each, ctx) if each.verify_only else _add_partitions(each, ctx)
-        results.append(
-            api.AddPartitionsToTxnResult(each.transactional_id, _partition_results(each.topics, codes))
+    return api.AddPartitionsToTxnResponse(
+        results_by_transaction=tuple(
+            api.AddPartitionsToTxnResult(
+                each.transactional_id, _partition_results(each.topics, _verified_or_added(each, ctx))
+            )
+            for each in transactions
         )
-    return api.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+    )
 
 
-def _verify_partitions(
+def _verified_or_added(
     wanted: api.AddPartitionsToTxnTransaction, ctx: Context
 ) -> Mapping[TopicPartition, ErrorCode]:
-    partitions = _partitions_of(wanted.topics)
+    transactions, partitions = ctx.services.transactions, _partitions_of(wanted.topics)
+    producer = wanted.transactional_id, wanted.producer_id, wanted.producer_epoch
     try:
-        found = ctx.services.transactions.check(
-            wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions
-        )
+        if wanted.verify_only:
+            errors = transactions.check(*producer, partitions)
+            return {each: ctx.refused(e) if e is not None else ErrorCode.NONE for each, e in errors.items()}
+        transactions.add(*producer, partitions)
     except KafkaError as e:
         return dict.fromkeys(partitions, ctx.refused(e))
-    return {each: ErrorCode.NONE if error is None else ctx.refused(error) for each, error in found.items()}
+    return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
-def _add_partitions(
-    wanted: api.AddPartitionsToTxnTransaction, ctx: Context
-) -> Mapping[TopicPartition, ErrorCode]:
-    partitions, code = _partitions_of(wanted.topics), ErrorCode.NONE
-    try:
-        ctx.services.transactions.add(
-            wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions
-        )
-    except KafkaError as e:
-        code = ctx.refused(e)
-    return dict.fromkeys(partitions, code)
+def _demand(operation: Operation, transactional_id: str, ctx: Context) -> None:
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    ctx.demand(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _partitions_of(topics: Iterable[api.AddPartitionsToTxnTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-
-
-def _response_before_4(
-    topics: Iterable[api.AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
-) -> api.AddPartitionsToTxnResponse:
-    return api.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
 
 
 def _partition_results(
@@ -183,9 +173,7 @@ def add_offsets_to_txn(request: api.AddOffsetsToTxnRequest, ctx: Context) -> api
     """
     services = ctx.services
     try:
-        if not request.transactional_id:
-            raise InvalidRequest("the transactional id is empty")
-        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        _demand(Operation.WRITE, request.transactional_id, ctx)
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
         if not services.groups.opened:
             services.groups.open()  # it asks ZooKeeper
@@ -213,9 +201,7 @@ def end_txn(request: api.EndTxnRequest, ctx: Context) -> Any:
     """
     services = ctx.services
     try:
-        if not request.transactional_id:
-            raise InvalidRequest("the transactional id is empty")
-        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        _demand(Operation.WRITE, request.transactional_id, ctx)
         ending = services.transactions.end(
             request.transactional_id,
             request.producer_id,
@@ -271,10 +257,7 @@ def txn_offset_commit(request: api.TxnOffsetCommitRequest, ctx: Context) -> Any:
 
     accepted, codes = check_offsets(request, value, ctx)
     producer = request.producer_id, request.producer_epoch
-    encoded = None
-    if len(accepted) > ENCODED_BEFORE:
-        encoded = encode_offsets(request.group_id, accepted, now, producer)
-    finish = partial(_finish_offsets, request, accepted, encoded, codes, ctx)
+    finish = partial(_finish_offsets, request, accepted, codes, ctx)
     if not request.group_id or not services.transactions.is_elsewhere(request.transactional_id):
         return finish(None)
     if not services.groups.opened:
@@ -296,7 +279,6 @@ def txn_offset_commit(request: api.TxnOffsetCommitRequest, ctx: Context) -> Any:
 def _finish_offsets(
     request: api.TxnOffsetCommitRequest,
     accepted: dict[TopicPartition, CommittedOffset],
-    encoded: bytearray | None,
     codes: dict[TopicPartition, ErrorCode],
     ctx: Context,
     refusal: KafkaError | None,
@@ -305,7 +287,7 @@ def _finish_offsets(
     try:
         if refusal is not None:
             raise refusal
-        _store_offsets(request, accepted, encoded, ctx)
+        _store_offsets(request, accepted, ctx)
     except KafkaError as e:
         code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # not retried by clients, unlike the next
@@ -314,31 +296,16 @@ def _finish_offsets(
     return _offsets_response(request, codes)
 
 
-def _offsets_response(
-    request: api.TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
-) -> api.TxnOffsetCommitResponse:
-    return api.TxnOffsetCommitResponse(
-        topics=tuple(
-            api.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    api.TxnOffsetCommitResponsePartition(
-                        partition_index=commit.partition_index,
-                        error_code=codes[TopicPartition(topic.name, commit.partition_index)],
-                    )
-                    for commit in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        )
-    )
+_offsets_response = partial(
+    codes_response,
+    response=api.TxnOffsetCommitResponse,
+    topic_type=api.TxnOffsetCommitResponseTopic,
+    partition_type=api.TxnOffsetCommitResponsePartition,
+)
 
 
 def _store_offsets(
-    request: api.TxnOffsetCommitRequest,
-    offsets: dict[TopicPartition, CommittedOffset],
-    encoded: bytearray | None,
-    ctx: Context,
+    request: api.TxnOffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset], ctx: Context
 ) -> None:
     services = ctx.services
     if not request.transactional_id:
@@ -360,7 +327,6 @@ def _store_offsets(
             instance_id=request.group_instance_id,
             generation=request.generation_id,
             producer=(request.producer_id, request.producer_epoch),
-            encoded=encoded,
         )
 
 
@@ -378,29 +344,31 @@ def write_txn_markers(request: api.WriteTxnMarkersRequest, ctx: Context) -> api.
     """End a transaction in partitions of this broker, for another broker or an administrator."""
     results = []
     for marker in request.markers:
-        topics = []
-        for topic in marker.topics:
-            codes = []
-            for number in topic.partition_indexes:
-                code = _write_marker(marker, TopicPartition(topic.name, number), ctx)
-                codes.append(api.WritableTxnMarkerPartitionResult(number, code))
-            topics.append(api.WritableTxnMarkerTopicResult(topic.name, tuple(codes)))
-        results.append(api.WritableTxnMarkerResult(marker.producer_id, tuple(topics)))
+        topics = tuple(
+            api.WritableTxnMarkerTopicResult(
+                topic.name,
+                tuple(_write_marker(marker, topic.name, number, ctx) for number in topic.partition_indexes),
+            )
+            for topic in marker.topics
+        )
+        results.append(api.WritableTxnMarkerResult(marker.producer_id, topics))
     return api.WriteTxnMarkersResponse(tuple(results))
 
 
-def _write_marker(marker: api.WritableTxnMarker, partition: TopicPartition, ctx: Context) -> ErrorCode:
-    services = ctx.services
+def _write_marker(
+    marker: api.WritableTxnMarker, topic: str, number: int, ctx: Context
+) -> api.WritableTxnMarkerPartitionResult:
+    partition, code = TopicPartition(topic, number), ErrorCode.NONE
     try:
         if not ctx.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
             ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-        services.logs.log(partition)
-        services.transactions.markers.write_here(
+        ctx.services.logs.log(partition)
+        ctx.services.transactions.markers.write_here(
             partition, marker.producer_id, marker.producer_epoch, marker.transaction_result
         )
     except KafkaError as e:
-        return ctx.refused(e)
-    return ErrorCode.NONE
+        code = ctx.refused(e)
+    return api.WritableTxnMarkerPartitionResult(number, code)
 
 
 # --- DescribeTransactions
@@ -420,17 +388,15 @@ def describe_transactions(
 
     An id that is named twice is described once; an unknown one is TRANSACTIONAL_ID_NOT_FOUND.
     """
-    found = []
-    for each in dict.fromkeys(request.transactional_ids):
-        found.append(_describe_transaction(each, ctx))
-    return api.DescribeTransactionsResponse(transaction_states=tuple(found))
+    ids = dict.fromkeys(request.transactional_ids)
+    return api.DescribeTransactionsResponse(
+        transaction_states=tuple(_describe_transaction(each, ctx) for each in ids)
+    )
 
 
 def _describe_transaction(transactional_id: str, ctx: Context) -> api.TransactionState:
     try:
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
-        ctx.demand(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        _demand(Operation.DESCRIBE, transactional_id, ctx)
         known = ctx.services.transactions.find(transactional_id)
     except KafkaError as e:
         return api.TransactionState(error_code=ctx.refused(e), transactional_id=transactional_id)
