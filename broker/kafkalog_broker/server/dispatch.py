@@ -92,7 +92,7 @@ class Services:
 class Context:
     """*Not thread-safe: one request's.* Its header, the broker's services, and its reply."""
 
-    __slots__ = ("_denied", "header", "reply", "services", "version")
+    __slots__ = ("_denied", "header", "reply", "services", "takes_long", "version")
 
     def __init__(self, services: Services, header: RequestHeader, reply: Reply) -> None:
         self.services = services
@@ -100,6 +100,8 @@ class Context:
         self.reply = reply
         self._denied: set[tuple[Operation, ResourceType, str]] | None = None
         self.version = header.api_version
+        self.takes_long = False
+        """Whether a worker handles the request."""
 
     @property
     def session(self) -> Session:
@@ -334,6 +336,7 @@ class Dispatcher:
         if len(frame) > FEW_BYTES:
             check_elements(entry.key, len(frame), request)
         if entry.takes_long is not None and entry.takes_long(request, context):
+            context.takes_long = True
             context.finish_in_worker(partial(entry.handler, request, context))
             return None
         response = entry.handler(request, context)

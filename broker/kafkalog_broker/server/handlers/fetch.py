@@ -54,11 +54,13 @@ _SOON_SECONDS = 0.001
 
 @dataclass(slots=True)
 class _Answer:
-    """The result of one pass over the partitions. ``ends`` are the log ends seen before reading.
+    """The result of one pass over the ``wanted`` partitions. ``ends`` are the log ends seen before reading.
 
     ``files_left`` more partitions may return data; ``left_out`` is the first that had no room.
     """
 
+    wanted: Sequence[tuple[str | None, FetchPartition]]
+    committed: bool
     files_left: int
     topics: list[FetchableTopicResponse] = field(default_factory=list)
     slices: list[Entries] = field(default_factory=list)
@@ -78,6 +80,9 @@ class _Answer:
         if self.unfinished:
             return False
         return self.size_bytes >= min_bytes or self.failed or self.allowance.short or not self.topics
+
+    def end_of(self, log: ReadableLog) -> int:
+        return log.last_stable_offset if self.committed else log.readable_end
 
     def drop(self) -> None:
         for piece in self.slices:
@@ -143,12 +148,10 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
     """
     fetches, clock = ctx.services.fetches, ctx.services.clock
 
-    committed = _is_committed(request)
-
     def again() -> Any:
         answer = _read(request, ctx)
         # At the end of a transaction it is unknown how many bytes are still hidden by others.
-        waits_on = answer.unfinished or (committed and not answer.suffices(request.min_bytes))
+        waits_on = answer.unfinished or (seen.committed and not answer.suffices(request.min_bytes))
         if waits_on and clock.monotonic() < deadline and not fetches.closed:
             if not answer.unfinished:
                 answer.drop()
@@ -156,28 +159,15 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
             return LATER
         return _response(answer, ctx)
 
-    partitions = {
-        TopicPartition(name, want.partition)
-        for name, topic in _named(request, ctx)
-        for want in topic.partitions
-        if name is not None
-    }
-    finish = ctx.finish_in_worker if _takes_long(request, ctx) else ctx.finish
-    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, partial(finish, again), committed)
+    partitions = {TopicPartition(name, want.partition) for name, want in seen.wanted if name is not None}
+    finish = partial(ctx.finish_in_worker if ctx.takes_long else ctx.finish, again)
+    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, finish, seen.committed)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
     # Appends between the read and the parking did not wake it.
-    if any(_end_of(log, committed=committed) != end for log, end in seen.ends):
+    if any(seen.end_of(log) != end for log, end in seen.ends):
         fetches.wake(parked)
-
-
-def _is_committed(request: FetchRequest) -> bool:
-    return request.isolation_level == IsolationLevel.READ_COMMITTED
-
-
-def _end_of(log: ReadableLog, *, committed: bool) -> int:
-    return log.last_stable_offset if committed else log.readable_end
 
 
 def _read(request: FetchRequest, ctx: Context) -> _Answer:
@@ -186,7 +176,8 @@ def _read(request: FetchRequest, ctx: Context) -> _Answer:
     Begins with the partition that the last answer left out; answers in the order of the request.
     """
     wanted = [(name, want) for name, topic in _named(request, ctx) for want in topic.partitions]
-    answer = _Answer(ctx.services.logs.files_per_answer())
+    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    answer = _Answer(wanted, committed, ctx.services.logs.files_per_answer())
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
     found: list[PartitionData | None] = [None] * len(wanted)
     try:
@@ -195,8 +186,7 @@ def _read(request: FetchRequest, ctx: Context) -> _Answer:
             if topic is None:
                 data = _failed(want.partition, ctx.refused(UnknownTopicId("no topic has the id asked for")))
             else:
-                partition = TopicPartition(topic, want.partition)
-                data = _read_partition(partition, want, left, request, ctx, answer)
+                data = _read_partition(TopicPartition(topic, want.partition), want, left, ctx, answer)
             if data.error_code is not ErrorCode.NONE:
                 answer.failed = True
             size = len(data.records or b"")
@@ -242,24 +232,18 @@ def _in_turn(
 
 
 def _read_partition(
-    partition: TopicPartition,
-    want: FetchPartition,
-    left: int,
-    request: FetchRequest,
-    ctx: Context,
-    answer: _Answer,
+    partition: TopicPartition, want: FetchPartition, left: int, ctx: Context, answer: _Answer
 ) -> PartitionData:
-    committed = _is_committed(request)
     try:
         if ctx.services.authorizer is not None:
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, answer.allowance)
-        answer.ends.append((log, _end_of(log, committed=committed)))
+        answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
         at_least_one = answer.size_bytes == 0
         if not answer.files_left or not (left or at_least_one or ctx.version < ZSTD_SINCE):
-            return _without_room(partition, want, log, answer, committed=committed)
+            return _without_room(partition, want, log, answer)
         source: ReadableLog | OlderReader = log
         if ctx.version < ZSTD_SINCE:
             part = answer.allowance.part()
@@ -269,54 +253,48 @@ def _read_partition(
             want.fetch_offset,
             max(0, min(limit, left)),
             at_least_one=at_least_one or cut_first,
-            committed_only=committed,
+            committed_only=answer.committed,
         )
         if cut_first and len(piece) > limit:
             piece.cut(max(0, limit))
         if len(piece):
             answer.slices.append(piece)
             answer.files_left -= 1
-        elif not at_least_one and want.fetch_offset < _end_of(log, committed=committed):
+        elif not at_least_one and want.fetch_offset < answer.end_of(log):
             answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:
         # Kafka sends no range; with it a client can tell the user.
         return _failed(partition.partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
         return _failed(partition.partition, ctx.refused(e))
-    return _partition_data(partition, log, piece, piece.aborted, committed=committed)
+    return _partition_data(partition, log, piece, piece.aborted if answer.committed else None)
 
 
 def _without_room(
-    partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer, *, committed: bool
+    partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer
 ) -> PartitionData:
     """No data, as other partitions have filled the answer; opens no file. Raises as a read would."""
     start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
     if not start <= offset <= end:
         raise OffsetOutOfRange(str(partition), offset, start, end)
-    if offset < _end_of(log, committed=committed):
+    if offset < answer.end_of(log):
         answer.left_out = answer.left_out or partition
-    return _partition_data(partition, log, b"", (), committed=committed)
+    return _partition_data(partition, log, b"", () if answer.committed else None)
 
 
 def _partition_data(
-    partition: TopicPartition,
-    log: ReadableLog,
-    records: Any,
-    aborted: Sequence[Aborted],
-    *,
-    committed: bool,
+    partition: TopicPartition, log: ReadableLog, records: Any, aborted: Sequence[Aborted] | None
 ) -> PartitionData:
+    """``aborted`` is None if no isolation was requested: librdkafka complains about a list then."""
+    transactions = None
+    if aborted is not None:
+        transactions = tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
     return PartitionData(
         partition_index=partition.partition,
         high_watermark=log.readable_end,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.start_offset,
-        # librdkafka complains about a list if no isolation was requested.
-        aborted_transactions=(
-            tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
-            if committed
-            else None
-        ),
+        aborted_transactions=transactions,
         records=records,
     )
 
