@@ -33,13 +33,7 @@ from pyspark_kafkalog.errors import (
     StorageError,
     error_for,
 )
-from pyspark_kafkalog.protocol.api.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestTopic,
-)
+from pyspark_kafkalog.protocol.api import group_offsets as api
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
@@ -240,9 +234,10 @@ class OffsetMigration:
             found = self._here.fetch(group)
             return {p: found[p].offset if p in found else -1 for p in partitions if p not in unstable}
         topics = tuple(
-            OffsetFetchRequestTopic(topic, tuple(numbers)) for topic, numbers in _by_topic(partitions).items()
+            api.OffsetFetchRequestTopic(topic, tuple(numbers))
+            for topic, numbers in _by_topic(partitions).items()
         )
-        request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
+        request = api.OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
         answer = self._ask(coordinator, request, _FETCH_VERSION)
         _check(answer.error_code, coordinator)
         stored = {}
@@ -269,15 +264,15 @@ class OffsetMigration:
             for number in numbers:
                 value = offsets[TopicPartition(topic, number)]
                 commits.append(
-                    OffsetCommitRequestPartition(
+                    api.OffsetCommitRequestPartition(
                         partition_index=number,
                         committed_offset=value.offset,
                         commit_timestamp=value.commit_timestamp_ms,
                         committed_metadata=value.metadata,
                     )
                 )
-            topics.append(OffsetCommitRequestTopic(topic, tuple(commits)))
-        request = OffsetCommitRequest(group_id=group, topics=tuple(topics))
+            topics.append(api.OffsetCommitRequestTopic(topic, tuple(commits)))
+        request = api.OffsetCommitRequest(group_id=group, topics=tuple(topics))
         answer = self._ask(coordinator, request, _COMMIT_VERSION)
         return {
             TopicPartition(topic.name, each.partition_index): each.error_code

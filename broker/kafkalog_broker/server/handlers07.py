@@ -36,23 +36,7 @@ from pyspark_kafkalog.errors import (
     MessageTooLarge,
     UnknownTopicOrPartition,
 )
-from pyspark_kafkalog.protocol.v07 import (
-    ANY_PARTITION,
-    FetchRequest,
-    FetchResponse,
-    MultiFetchRequest,
-    MultiFetchResponse,
-    MultiProduceRequest,
-    OffsetsRequest,
-    OffsetsResponse,
-    ProduceRequest,
-    RequestType,
-    Response,
-    check_topic,
-    known_error,
-)
-from pyspark_kafkalog.protocol.v07 import decode_request as decode_request07
-from pyspark_kafkalog.protocol.v07 import encode_response as encode_response07
+from pyspark_kafkalog.protocol import v07
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 
@@ -62,7 +46,7 @@ _request_log = logging.getLogger("kafkalog_broker.requests")
 
 def partition_count(services: Services, topic: str) -> int:
     """How many partitions the topic has, or would have. Raises `InvalidTopic`: the name is not legal."""
-    check_topic(topic)
+    v07.check_topic(topic)
     stored = services.topics.all().get(topic)
     return services.config.num_partitions if stored is None else len(stored.partitions)
 
@@ -77,13 +61,13 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
     return services.logs.log(TopicPartition(topic, partition))
 
 
-def append(request: ProduceRequest, services: Services, kind: RequestType) -> None:
+def append(request: v07.ProduceRequest, services: Services, kind: v07.RequestType) -> None:
     """Append the messages of a request, or of a part of one, of this ``kind``."""
     topic, number = request.topic, request.partition
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")
     count = partition_count(services, topic)
-    if number == ANY_PARTITION:
+    if number == v07.ANY_PARTITION:
         number = random.randrange(count)
     if not 0 <= number < count:
         raise UnknownTopicOrPartition(f"{topic!r} has {count} partitions; there is no number {number}")
@@ -103,7 +87,7 @@ def append(request: ProduceRequest, services: Services, kind: RequestType) -> No
     metrics.appended_bytes.inc(result.last_offset + 1 - result.base_offset)
 
 
-def multi_produce(request: MultiProduceRequest, services: Services) -> None:
+def multi_produce(request: v07.MultiProduceRequest, services: Services) -> None:
     """Append each part; skips a part that is too large, while any other error ends the request.
 
     Does nothing if the request needs more new topics than one request may create.
@@ -114,7 +98,7 @@ def multi_produce(request: MultiProduceRequest, services: Services) -> None:
     time = TimeAllowance(services.clock)
     for part in request.produces:
         time.check()
-        append(part, services, RequestType.MULTIPRODUCE)
+        append(part, services, v07.RequestType.MULTIPRODUCE)
 
 
 LONGEST_ANSWER_BYTES = (1 << 31) - 1
@@ -123,32 +107,32 @@ LONGEST_ANSWER_BYTES = (1 << 31) - 1
 _ERROR_BYTES = 2
 
 
-def fetch(request: FetchRequest, services: Services) -> FetchResponse:
-    return read(request, services, LONGEST_ANSWER_BYTES - _ERROR_BYTES, RequestType.FETCH)
+def fetch(request: v07.FetchRequest, services: Services) -> v07.FetchResponse:
+    return read(request, services, LONGEST_ANSWER_BYTES - _ERROR_BYTES, v07.RequestType.FETCH)
 
 
-def read(want: FetchRequest, services: Services, limit: int, kind: RequestType) -> FetchResponse:
+def read(want: v07.FetchRequest, services: Services, limit: int, kind: v07.RequestType) -> v07.FetchResponse:
     """Up to ``limit`` bytes, or the error, of a fetch that came in a request of this ``kind``."""
     try:
         log = find_log(services, want.topic, want.partition)
         if log is None:
-            return FetchResponse(ErrorCode.NONE)
+            return v07.FetchResponse(ErrorCode.NONE)
         # 0.7.2 answers a negative size with a broken frame; we take it as 0.
         piece = log.read(want.offset, max(0, min(want.max_bytes, limit)), at_least_one=False)
     except KafkaError as e:
-        code = known_error(e.code)
+        code = v07.known_error(e.code)
         services.metrics.request_errors(f"{kind.name} 0.7", code.name).inc()
         _log.debug("%s refused: %s", kind.name, e)
-        return FetchResponse(code)
-    return FetchResponse(ErrorCode.NONE, piece)
+        return v07.FetchResponse(code)
+    return v07.FetchResponse(ErrorCode.NONE, piece)
 
 
-_NOTHING = FetchResponse(ErrorCode.NONE)
-_DENIED = FetchResponse(known_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+_NOTHING = v07.FetchResponse(ErrorCode.NONE)
+_DENIED = v07.FetchResponse(v07.known_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
 _PART_HEADER_BYTES = 6
 
 
-def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchResponse:
+def multi_fetch(request: v07.MultiFetchRequest, services: Services) -> v07.MultiFetchResponse:
     """All parts, as far as they fit into one answer; the last ones are cut, down to nothing.
 
     Each part with messages keeps its file open until sent. With more parts than open files allow, reading
@@ -161,33 +145,33 @@ def multi_fetch(request: MultiFetchRequest, services: Services) -> MultiFetchRes
     files: set[Path] = set()
     for number in chain(range(start, count), range(start)):
         has_room = len(files) < most_files
-        part = read(request.fetches[number], services, left if has_room else 0, RequestType.MULTIFETCH)
+        part = read(request.fetches[number], services, left if has_room else 0, v07.RequestType.MULTIFETCH)
         if len(part.messages):
             left -= len(part.messages)
             files.add(part.messages.path)
         parts[number] = part
-    return MultiFetchResponse(tuple(parts))
+    return v07.MultiFetchResponse(tuple(parts))
 
 
-def offsets(request: OffsetsRequest, services: Services) -> OffsetsResponse:
+def offsets(request: v07.OffsetsRequest, services: Services) -> v07.OffsetsResponse:
     """Offsets, largest first; a topic that does not exist yet begins and ends at 0."""
     if request.max_offsets < 0:
         raise InvalidRequest(f"OFFSETS for {request.max_offsets} offsets")
     log = find_log(services, request.topic, request.partition)
     if log is None:
         named = request.timestamp in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
-        return OffsetsResponse(ErrorCode.NONE, (0,)[: request.max_offsets] if named else ())
+        return v07.OffsetsResponse(ErrorCode.NONE, (0,)[: request.max_offsets] if named else ())
     found = offsets_before(
         log.facts(), log.readable_end, services.clock.time_ms(), request.timestamp, request.max_offsets
     )
-    return OffsetsResponse(ErrorCode.NONE, found)
+    return v07.OffsetsResponse(ErrorCode.NONE, found)
 
 
 def takes_long(request: Any, services: Services) -> bool:
     """Whether a worker is to handle the request: it creates topics, or has many or compressed messages."""
-    if isinstance(request, ProduceRequest):
+    if isinstance(request, v07.ProduceRequest):
         return request.topic not in services.topics.all() or takes_long_v07(request.messages)
-    if isinstance(request, MultiProduceRequest):
+    if isinstance(request, v07.MultiProduceRequest):
         return len(request.produces) > _FEW_PARTS or any(
             takes_long(part, services) for part in request.produces
         )
@@ -196,32 +180,32 @@ def takes_long(request: Any, services: Services) -> bool:
 
 _FEW_PARTS = 16
 
-Handler07 = Callable[[Any, Services], Response | None]
+Handler07 = Callable[[Any, Services], v07.Response | None]
 
-HANDLERS: Mapping[type, tuple[RequestType, Handler07]] = MappingProxyType(
+HANDLERS: Mapping[type, tuple[v07.RequestType, Handler07]] = MappingProxyType(
     {
-        ProduceRequest: (RequestType.PRODUCE, partial(append, kind=RequestType.PRODUCE)),
-        FetchRequest: (RequestType.FETCH, fetch),
-        MultiFetchRequest: (RequestType.MULTIFETCH, multi_fetch),
-        MultiProduceRequest: (RequestType.MULTIPRODUCE, multi_produce),
-        OffsetsRequest: (RequestType.OFFSETS, offsets),
+        v07.ProduceRequest: (v07.RequestType.PRODUCE, partial(append, kind=v07.RequestType.PRODUCE)),
+        v07.FetchRequest: (v07.RequestType.FETCH, fetch),
+        v07.MultiFetchRequest: (v07.RequestType.MULTIFETCH, multi_fetch),
+        v07.MultiProduceRequest: (v07.RequestType.MULTIPRODUCE, multi_produce),
+        v07.OffsetsRequest: (v07.RequestType.OFFSETS, offsets),
     }
 )
 
 
 def _guarded(
     handler: Handler07, request: Any, services: Services, authorizer: Authorizer, session: Session
-) -> Response | None:
+) -> v07.Response | None:
     """Call the handler as far as the client is authorized.
 
     A denied read gets 0.7's code for unknown errors, in its part of a multi-fetch. Writes have no answer in
     this protocol, so their denial is raised and closes the connection.
     """
-    if isinstance(request, ProduceRequest | MultiProduceRequest):
-        parts = request.produces if isinstance(request, MultiProduceRequest) else (request,)
+    if isinstance(request, v07.ProduceRequest | v07.MultiProduceRequest):
+        parts = request.produces if isinstance(request, v07.MultiProduceRequest) else (request,)
         known = services.topics.all()
         for topic in dict.fromkeys(part.topic for part in parts):
-            check_topic(topic)
+            v07.check_topic(topic)
             name = "MultiProduce" if request is not parts[0] else "Produce"
             allows = partial(authorizer.allows, session, request=name)
             if not allows(Operation.WRITE, ResourceType.TOPIC, topic):
@@ -231,7 +215,7 @@ def _guarded(
             if not allows(Operation.CREATE, ResourceType.TOPIC, topic):
                 raise denial(ResourceType.TOPIC)
         return handler(request, services)
-    if isinstance(request, MultiFetchRequest):
+    if isinstance(request, v07.MultiFetchRequest):
         topics = dict.fromkeys(part.topic for part in request.fetches)
         readable = {
             topic
@@ -239,15 +223,15 @@ def _guarded(
             if authorizer.allows(session, Operation.READ, ResourceType.TOPIC, topic, "MultiFetch")
         }
         asked = tuple(part for part in request.fetches if part.topic in readable)
-        found = iter(multi_fetch(MultiFetchRequest(asked), services).responses)
-        return MultiFetchResponse(
+        found = iter(multi_fetch(v07.MultiFetchRequest(asked), services).responses)
+        return v07.MultiFetchResponse(
             tuple(next(found) if part.topic in readable else _DENIED for part in request.fetches)
         )
-    if isinstance(request, FetchRequest):
+    if isinstance(request, v07.FetchRequest):
         if not authorizer.allows(session, Operation.READ, ResourceType.TOPIC, request.topic, "Fetch"):
             return _DENIED
     elif not authorizer.allows(session, Operation.DESCRIBE, ResourceType.TOPIC, request.topic, "Offsets"):
-        return OffsetsResponse(_DENIED.error_code)
+        return v07.OffsetsResponse(_DENIED.error_code)
     return handler(request, services)
 
 
@@ -267,7 +251,7 @@ class Dispatcher07:
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
         try:
-            request = decode_request07(frame)
+            request = v07.decode_request(frame)
             handler, count = self._served[type(request)]
             count.inc()
             if _request_log.isEnabledFor(logging.DEBUG):
@@ -289,7 +273,7 @@ class Dispatcher07:
             return None
         return _encoded(response)
 
-    def _work(self, handle: Callable[[], Response | None], name: str, reply: Reply) -> None:
+    def _work(self, handle: Callable[[], v07.Response | None], name: str, reply: Reply) -> None:
         try:
             response = handle()
         except KafkaError as e:
@@ -306,12 +290,12 @@ class Dispatcher07:
         reply.close()
 
 
-def _encoded(response: Response) -> Sequence[Part]:
-    return cast("Sequence[Part]", encode_response07(response))
+def _encoded(response: v07.Response) -> Sequence[Part]:
+    return cast("Sequence[Part]", v07.encode_response(response))
 
 
 def _name_of(frame: bytearray) -> str:
     try:
-        return f"{RequestType(int.from_bytes(frame[:2], 'big')).name} 0.7"
+        return f"{v07.RequestType(int.from_bytes(frame[:2], 'big')).name} 0.7"
     except ValueError:
         return "unknown 0.7"

@@ -29,15 +29,7 @@ from kafkalog_broker.transactions.states import (
     Transaction,
 )
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError, error_for
-from pyspark_kafkalog.protocol.api.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-    ListTransactionsRequest,
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
+from pyspark_kafkalog.protocol.api import transactions as api
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
@@ -230,10 +222,10 @@ class ClusterTransactions:
             elif owner == NOBODY:
                 self._later(spread, theirs, "their owners are not known")
             else:
-                marker = WritableTxnMarker(
-                    known.producer_id, known.epoch, commit, _by_topic(WritableTxnMarkerTopic, theirs)
+                marker = api.WritableTxnMarker(
+                    known.producer_id, known.epoch, commit, _by_topic(api.WritableTxnMarkerTopic, theirs)
                 )
-                request = WriteTxnMarkersRequest((marker,))
+                request = api.WriteTxnMarkersRequest((marker,))
                 answered = partial(self._marked, spread, theirs)
                 self._peers.ask(owner, request, _MARKERS_VERSION, answered)
 
@@ -290,7 +282,7 @@ class ClusterTransactions:
         if not others:
             on_answer(frozenset())
             return
-        request = ListTransactionsRequest(_OPEN_STATES, tuple(producer_ids))
+        request = api.ListTransactionsRequest(_OPEN_STATES, tuple(producer_ids))
         lock, answers = threading.Lock(), list[frozenset[int] | None]()
 
         def answered(answer: Any, error: KafkaError | None) -> None:
@@ -350,10 +342,10 @@ class ClusterTransactions:
         if coordinator < 0:
             answered(None, ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has its partition yet"))
             return
-        wanted = AddPartitionsToTxnTransaction(
-            transactional_id, producer_id, epoch, not adding, _by_topic(AddPartitionsToTxnTopic, asked)
+        wanted = api.AddPartitionsToTxnTransaction(
+            transactional_id, producer_id, epoch, not adding, _by_topic(api.AddPartitionsToTxnTopic, asked)
         )
-        request = AddPartitionsToTxnRequest(transactions=(wanted,))
+        request = api.AddPartitionsToTxnRequest(transactions=(wanted,))
         self._peers.ask(coordinator, request, _VERIFYING_VERSION, answered, _ANSWER_SECONDS)
 
     def _coordinator_of(self, transactional_id: str) -> int:
