@@ -32,10 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class Membership:
-    """*Thread-safe.* Keeps the log manager's topics as the registry says.
+    """*Thread-safe: ``_lock`` guards the claimed names.* Keeps the log manager's topics as the registry says.
 
     One thread calls `reconcile`. A request that creates or deletes a topic does the steps itself, between
-    `claim` and `release`; `reconcile` skips that topic meanwhile. ``_lock`` guards the claimed names.
+    `claim` and `release`; `reconcile` skips that topic meanwhile.
     """
 
     def __init__(
@@ -49,9 +49,8 @@ class Membership:
         bring: Callable[[str], object],
         changed: Callable[[], object],
     ) -> None:
-        """``forget`` removes the loaded groups' offsets of a deleted topic; ``offsets_loaded`` says whether
-        all groups coordinated here are loaded; ``bring`` moves an internal topic's content to the cluster,
-        after which the topic is set aside; ``changed`` schedules `reconcile`.
+        """``forget`` removes the loaded groups' offsets of a deleted topic; ``bring`` moves an internal
+        topic's content to the cluster, before it is set aside; ``changed`` schedules `reconcile`.
         """
         self.registry = registry
         self.ownership = ownership
@@ -101,8 +100,8 @@ class Membership:
         return found
 
     def reconcile(self) -> bool:
-        """Do everything due; False if some of it must be tried again. Raises `KafkaError`: ZooKeeper does not
-        answer or the disk fails; `OlderRegistry`: ZooKeeper has an older state than this broker has seen.
+        """Do everything due; False if some of it must be tried again. Raises `KafkaError`, and
+        `OlderRegistry`.
         """
         if self._notes is None:
             self._notes = self._logs.registry_notes()
@@ -129,9 +128,9 @@ class Membership:
         return done
 
     def make(self, name: str, topic: ClusterTopic) -> None:
-        """Create our partitions of a new or widened topic, and report them.
-        Raises as `LogManager.create_topic` and `TopicRegistry.report_made`, and `ServerError`
-        LEADER_NOT_AVAILABLE: another thread creates it, or must first remove an older topic.
+        """Create our partitions of a new or widened topic, and report them. Raises as
+        `LogManager.create_topic`, and `ServerError` LEADER_NOT_AVAILABLE: another thread creates it, or must
+        first remove an older topic.
         """
         wanted = self._wanted(topic)
         if not wanted:
@@ -176,8 +175,8 @@ class Membership:
             self.registry.report_removed(topic_id, self._me)
 
     def take_name_07(self, name: str) -> None:
-        """Reserve the name of a new Kafka 0.7 topic, so that no broker gives it to another topic.
-        Without ZooKeeper `reconcile` does it later. Raises `TopicAlreadyExists`: the cluster uses the name.
+        """Reserve the name of a new Kafka 0.7 topic; without ZooKeeper `reconcile` does it later. Raises
+        `TopicAlreadyExists`: the cluster uses the name.
         """
         try:
             view = self.registry.name_07(name, self._me, used=True)
@@ -197,9 +196,7 @@ class Membership:
         return {name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(topic)}
 
     def _join(self, view: ClusterView) -> None:
-        """Join a registry, at startup or after ZooKeeper was emptied: register what it lacks of ours, and
-        find what our disk lacks. Until then we serve as before.
-        """
+        """Join a registry, at startup or after ZooKeeper was emptied. Until then we serve as before."""
         self._finish_deletions(view, self._shared(), ())  # before `_offer` could register them again
         was_here = any(note.registry == view.registry for note in self._notes or ())
         if was_here and self._me not in view.members:
@@ -248,8 +245,8 @@ class Membership:
     def _offer(
         self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
     ) -> ClusterView:
-        """Register our partitions that have no owner: without a deletion or another owner, the registry has
-        lost them or never had them. Returns the view after that.
+        """Register our partitions without an owner, which the registry has lost or never had. Returns the new
+        view.
         """
         for name, topic in mine.items():
             registered, deletion = view.topics.get(name), view.deletions.get(topic.topic_id)

@@ -29,8 +29,8 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
-    """A topic of the cluster: ``stored`` has all its partitions, ``owners`` the broker of each, or `NOBODY`.
-    ``pending`` partitions are not created yet; they will begin at their offset in ``starts``, or 0.
+    """``stored`` has all partitions, ``owners`` the broker of each, or `NOBODY`. ``pending`` partitions are
+    not created yet; they will begin at their offset in ``starts``, or 0.
     """
 
     stored: StoredTopic
@@ -62,8 +62,8 @@ class Name07(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Every topic at one ``version`` of the registry with the id ``registry``; ``members`` as in
-    `RegistryNode`. ``vacant`` are names without a topic, with the versions of their two znodes.
+    """Every topic at one ``version`` of the registry with the id ``registry``. ``vacant`` are names without a
+    topic, with the versions of their two znodes.
     """
 
     version: int
@@ -86,18 +86,16 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A registered broker: its address by the name of each listener."""
+    """Its address by the name of each listener."""
 
     id: int
     addresses: Mapping[str, tuple[str, int]]
 
 
 class Pulse:
-    """*Thread-safe: ``_lock`` guards the beats.* Detects that this process was stopped for a while.
-
-    During a stop (SIGSTOP, a sleeping machine) its ZooKeeper session may end, and others may get what it
-    owns. A timer calls `beat`; if a call is missing for ``longest_seconds`` the process is `late` until it
-    has read the registry again.
+    """*Thread-safe: ``_lock`` guards the beats.* Detects that this process was stopped (SIGSTOP, a sleeping
+    machine), so that its ZooKeeper session may have ended: if `beat` is not called for ``longest_seconds``
+    the process is `late` until it has read the registry again.
     """
 
     def __init__(self, longest_seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -122,7 +120,6 @@ class Pulse:
 
     @property
     def late(self) -> bool:
-        """Whether others may own by now what this process owned when it last read the registry."""
         return self._seen != self._missed or self._clock.monotonic() - self._last > self._longest
 
 
@@ -132,10 +129,9 @@ _LATE = "this broker was stopped for a while and has not yet seen again what it 
 
 
 class Ownership:
-    """*Thread-safe: each part is replaced as a whole; ``_lock`` orders the updates.*
-
-    Who owns the partitions of topics of 0.8 and later, and which brokers are live. Nothing is served before
-    the first `see`, nor after a stop of the process (`Pulse`) until the registry was read again.
+    """*Thread-safe: each part is replaced as a whole; ``_lock`` orders the updates.* Who owns the partitions
+    of topics of 0.8 and later, and which brokers are live. Nothing is served before the first `see`, nor
+    after a stop of the process until the registry was read again.
     """
 
     def __init__(self, node_id: int, pulse: Pulse | None = None) -> None:
@@ -160,12 +156,10 @@ class Ownership:
 
     @property
     def view(self) -> ClusterView | None:
-        """The newest view of this broker's registry; None before the first."""
         return self._view
 
     @property
     def known(self) -> bool:
-        """Whether this broker is registered under its id."""
         return self._unregistered is None
 
     @property
@@ -280,9 +274,7 @@ class Ownership:
 
 
 class CoordinatorPartitions:
-    """*Thread-safe: it has no state.* The `Placement` of one topic in a cluster: a partition's owner
-    coordinates the groups, or transactional ids, of its keys.
-    """
+    """*Thread-safe: it has no state.* A `Placement`: a partition's owner coordinates its keys."""
 
     def __init__(self, ownership: Ownership, topic: str) -> None:
         self._ownership = ownership

@@ -81,8 +81,8 @@ def peer_config(config: BrokerConfig) -> ClientConfig:
 
 
 class Peers:
-    """*Thread-safe: ``_lock`` guards the table.* The other brokers, each with its own thread from its first
-    call, so that an unresponsive one delays no other.
+    """*Thread-safe: ``_lock`` guards the table.* The other brokers, each with a thread, so that none delays
+    another.
     """
 
     def __init__(
@@ -100,8 +100,7 @@ class Peers:
         self, broker: int, request: Any, version: int, answered: Answered, seconds: float | None = None
     ) -> None:
         """Send a request; ``answered`` gets its outcome. Without ``seconds`` it waits as long as the
-        connection lasts: a stopped broker answers after it resumes, and must not be asked twice. The
-        connection ends when the broker's machine is silent, or the broker has another address.
+        connection lasts, as a stopped broker answers after it resumes and must not be asked twice.
         """
         with self._lock:
             peer = self._peers.get(broker)
@@ -122,9 +121,8 @@ class Peers:
 
 
 class _Peer:
-    """*Thread-safe: other threads only call `ask` and `stop`.* One broker's thread and its connection.
-
-    Requests are pipelined: ``_calls`` are not sent yet, ``_asked`` wait for their responses.
+    """*Thread-safe: other threads only call `ask` and `stop`.* Its requests are pipelined: ``_calls`` are not
+    sent yet, ``_asked`` wait for their responses.
     """
 
     def __init__(

@@ -82,11 +82,8 @@ class TopicRegistry:
     """*Thread-safe.* The topics of 0.8 and later of all brokers below one prefix.
 
     Every change is one multi that also sets the root, ``/brokers/topics``, at the version it was planned
-    with: changes have one order, and none is based on an old view. The methods block on ZooKeeper, in any
-    thread, and pass what they read to ``ownership``.
-
-    ``_known`` is the newest reading: immutable, and replaced as a whole under ``_reading``. Changes are
-    planned with it without the lock, because the version check catches a stale one.
+    with, so changes have one order. The methods block on ZooKeeper and pass what they read to ``ownership``.
+    ``_known``, the newest reading, is replaced as a whole under ``_reading``.
     """
 
     def __init__(
@@ -115,7 +112,7 @@ class TopicRegistry:
 
     def open(self, notes: Collection[RegistryNote]) -> ClusterView:
         """The current topics; creates the registry if it is missing. ``notes`` are what this broker's data
-        has recorded of registries. Raises `OlderRegistry`: the data has seen a newer state of this one.
+        has recorded of registries. Raises `OlderRegistry`: it has seen a newer state of this one.
         """
         while True:
             try:
@@ -172,11 +169,9 @@ class TopicRegistry:
         check: Callable[[Mapping[str, ClusterTopic]], object],
     ) -> ClusterTopic:
         """Register a new topic; ``owners`` returns its partitions' owners, which then create them. ``check``
-        gets the existing topics and may raise to refuse this one.
-
-        Raises `TopicAlreadyExists`; `InvalidTopic`: another broker has a Kafka 0.7 topic of this name;
-        `ServerError` REQUEST_TIMED_OUT: ZooKeeper does not answer, or was emptied and not all brokers have
-        registered their topics again. The topic may have been registered nevertheless.
+        gets the existing topics and may raise. Raises `TopicAlreadyExists`; `InvalidTopic`: another broker
+        has a Kafka 0.7 topic of this name; `ServerError` REQUEST_TIMED_OUT: not all is known, or it may have
+        been registered.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -206,8 +201,8 @@ class TopicRegistry:
     def offer(
         self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
     ) -> ClusterView:
-        """Register partitions that a broker had before it joined this registry, unless they have an owner or
-        the topic has another id. ``starts`` are first offsets above 0: later owners begin above them.
+        """Register partitions that a broker had before it joined, unless they have an owner or the topic
+        another id. ``starts`` are first offsets above 0: later owners begin above them.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -242,10 +237,9 @@ class TopicRegistry:
     def widen(
         self, name: str, topic_id: UUID, total: int, owners: Callable[[ClusterView, int], Sequence[int]]
     ) -> ClusterTopic:
-        """Give a topic ``total`` partitions; ``owners`` returns the owners of the added ones.
-
-        Raises as `create`, and `UnknownTopicOrPartition`; `InvalidPartitions`: it has as many already;
-        `ServerError` INVALID_REPLICA_ASSIGNMENT: ``owners`` returned the wrong number.
+        """Give a topic ``total`` partitions; ``owners`` returns the owners of the added ones. Raises as
+        `create`, `UnknownTopicOrPartition`, `InvalidPartitions`, and `ServerError`
+        INVALID_REPLICA_ASSIGNMENT: not as many owners.
         """
 
         def plan(view: ClusterView) -> Edit:
@@ -285,8 +279,8 @@ class TopicRegistry:
         return after
 
     def delete(self, name: str, topic_id: UUID) -> None:
-        """Delete a topic. Its owners and the group coordinators then remove their data of it and call
-        `report_removed`. Raises as `create`, and `UnknownTopicOrPartition`.
+        """Delete a topic; its owners and the group coordinators then remove their data of it and
+        `report_removed`.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -352,10 +346,8 @@ class TopicRegistry:
     def forget(self, broker: int, heirs: Collection[int], now_us: int) -> None:
         """Give the partitions of a broker that is gone for good to ``heirs``, which create them empty; also
         partitions without an owner if it was the last broker awaited. Their offsets begin at ``now_us``, the
-        time in microseconds, and far above the previous start: the old log cannot have reached them unless it
-        got a million records a second ever since 1970.
-
-        Also counts its pending removals of deleted topics as done.
+        time in microseconds, and far above the previous start: no old log got a million records a second
+        since 1970.
         """
         view = self.sync()
         for name, topic in view.topics.items():
@@ -392,9 +384,7 @@ class TopicRegistry:
         )
 
     def take_ids(self, at_least: int, count: int) -> int:
-        """Reserve ``count`` producer ids, none below ``at_least``, and return the first.
-        Raises `StorageError`: ZooKeeper does not answer, or its znode holds no number.
-        """
+        """Reserve ``count`` producer ids, none below ``at_least``; returns the first. Raises `StorageError`."""
         path, session = self._nodes.id_block, self._session
         if not session.connected:
             raise StorageError("ZooKeeper does not answer: no block of producer ids can be taken")

@@ -35,7 +35,7 @@ class OlderRegistry(ZooKeeperError):
 
 
 class Reading(NamedTuple):
-    """One reading of the registry: the root's value, and the topics at its version."""
+    """The root's value, and the topics at its version."""
 
     root: RegistryNode
     view: ClusterView
@@ -54,8 +54,7 @@ class RegistryReader:
 
     def read(self, known: Reading | None, suspect: str | None) -> Reading:
         """The current topics: ``known``, updated with the topics that changed since and with the ``suspect``,
-        whose znodes may have changed without the root. Raises `NoRegistry`, also for a root without a value,
-        and `OlderRegistry`: its version is lower than that of ``known``.
+        whose znodes may have changed without the root. Raises `NoRegistry` and `OlderRegistry`.
         """
         path = self._nodes.topics
         node = self._session.read(path)

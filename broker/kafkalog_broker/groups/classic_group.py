@@ -1,7 +1,7 @@
 """State machine of one classic group. Pure: the time is a parameter.
 
-The tables in `classic_rules` say what is answered in each phase. Each event returns a `GroupOutcome`: the
-record to store, and the answers to send after that. Sources: see `classic_rules`.
+Each event returns a `GroupOutcome`: the record to store, and the answers to send after that. The tables, and
+the sources, are in `classic_rules`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from pyspark_kafkalog.errors import ErrorCode
 
 
 class ClassicGroup:
-    """*Not thread-safe: guarded by the lock of its shard.* A group whose leader assigns the partitions.
-
-    ``members`` is in join order.
+    """*Not thread-safe: guarded by the lock of its shard.* Its leader assigns the partitions. ``members`` is
+    in join order.
     """
 
     def __init__(self, *, max_size: int, initial_delay_ms: int) -> None:
@@ -486,10 +485,8 @@ class ClassicGroup:
         )
 
     def not_stored(self, step: GroupOutcome, code: ErrorCode, now: Moment) -> GroupOutcome:
-        """Turns successes in ``step`` into errors, because the log refused its record.
-
-        A generation whose assignments were not stored rebalances again; other changes stay in memory and are
-        part of the next record.
+        """Turns successes in ``step`` into errors, because the log refused its record. A generation whose
+        assignments were not stored rebalances again; other changes are part of the next record.
         """
         failed = GroupOutcome(sooner=True)
         for waiter, answer in step.answers:

@@ -103,7 +103,6 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 class JoinRequest(NamedTuple):
     """``new_id`` is for a member without an id; with ``names_first`` it must rejoin with that id (KIP-394).
-
     ``can_skip``: a leader understands ``skip_assignment`` (KIP-814).
     """
 
@@ -165,9 +164,8 @@ Waiter = Callable[[Any], object]
 
 @dataclass(slots=True)
 class GroupOutcome:
-    """First ``stored`` is written to the log, then ``answers`` are sent.
-
-    ``sooner``: `ClassicGroup.deadline` may have moved forward.
+    """First ``stored`` is written to the log, then ``answers`` are sent. ``sooner``: the deadline may be
+    earlier.
     """
 
     answers: list[tuple[Waiter, Any]] = field(default_factory=list)
@@ -256,15 +254,14 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class _SubscribedTopics:
-    """The fields of a consumer's metadata common to all versions, without the version."""
+    """The fields common to all versions, without the version."""
 
     topics: tuple[str, ...] = wire(Array(STRING))
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """Topics in a consumer's metadata of any version: ``version:2 topics:[string]`` and more.
-
-    None if it cannot be read; the caller then assumes any topic, as Kafka does, so that no offsets are lost.
+    """Topics in a consumer's metadata of any version: ``version:2 topics:[string]`` and more. None if it
+    cannot be read: any topic, as Kafka assumes, so that no offsets are lost.
     """
     try:
         found: _SubscribedTopics = codec(_SubscribedTopics, 0, False).read(

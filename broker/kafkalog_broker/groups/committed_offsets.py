@@ -46,9 +46,8 @@ class GroupOffsets:
         new_classic: Callable[[], ClassicGroup],
         deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``new_classic`` creates an empty group, whose rules apply to groups that do not exist.
-        ``deleting`` returns deleted topics for which `forget_topic` is still due; a topic of that name is
-        now a new one.
+        """``new_classic`` creates an empty group, whose rules apply to groups that do not exist. ``deleting``
+        returns deleted topics for which `forget_topic` is still due; a topic of that name is now a new one.
         """
         self._topic = topic
         self._clock = clock
@@ -67,14 +66,12 @@ class GroupOffsets:
         producer: tuple[int, int] | None = None,
         version: int = MEMBER_EPOCHS_SINCE,
     ) -> None:
-        """Stores ``offsets`` in the log. A negative generation is a commit from outside the group.
-
+        """Stores ``offsets`` in the log. A negative generation is a commit from outside the group;
         ``version`` is that of OffsetCommit. With a ``producer`` (id, epoch) the offsets count once
         `end_transaction` commits.
 
         Raises, with nothing stored: `NoSuchGroup`: a member commits, but the group does not exist;
-        `CoordinatorLoading`: the group's partition is still being read; `KafkaError`: the member may not
-        commit now, or the log refused the append.
+        `CoordinatorLoading`; `KafkaError`: the member may not commit now, or the log refused the append.
         """
         if not offsets:
             return
@@ -113,8 +110,8 @@ class GroupOffsets:
             shard.state.groups[name] = group
 
     def end_transaction(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> int:
-        """Appends a transaction marker to a partition of the offsets topic; its offsets then count or are
-        dropped. Returns the marker's size in bytes. Raises as `commit`.
+        """Appends a marker to a partition of the offsets topic; its offsets then count or are dropped.
+        Returns the marker's size in bytes. Raises as `commit`.
         """
         if partition.partition >= len(self._topic.shards):
             raise CoordinatorLoading(f"{partition} is not known here yet")
@@ -140,10 +137,7 @@ class GroupOffsets:
         self, name: str, member_id: str | None = None, epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """All committed offsets of the group; empty if it is unknown. Members of the new protocol give their
-        id and epoch.
-
-        Raises `CoordinatorLoading`: the group's partition is still being read; `ServerError`: unknown member
-        or stale epoch.
+        id and epoch. Raises `CoordinatorLoading`, and `ServerError`: unknown member or stale epoch.
         """
 
         def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
@@ -158,8 +152,8 @@ class GroupOffsets:
             return {}
 
     def delete(self, name: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Deletes offsets, except for topics that a member subscribes to.
-        Raises `NoSuchGroup`, or `KafkaError`: the members' topics are unknown, or the log refused.
+        """Deletes offsets, except for topics that a member subscribes to. Raises `NoSuchGroup`, or
+        `KafkaError`.
         """
         shard = self._topic.known_shard(name)
         with shard.lock:
@@ -184,10 +178,8 @@ class GroupOffsets:
         return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     def forget_topic(self, topic: str) -> None:
-        """Deletes all offsets of a deleted ``topic``, so that a new topic of its name starts without any.
-        Call once nobody can commit for it any more.
-
-        If an append fails, logs a warning and keeps the offsets.
+        """Deletes all offsets of a deleted ``topic``; call once nobody can commit for it any more. Logs a
+        failed append, and keeps the offsets.
         """
         for shard, group in self._each_group():
             with shard.lock:
@@ -196,10 +188,8 @@ class GroupOffsets:
 
     def expire(self) -> None:
         """Deletes offsets older than ``offsets.retention.minutes``, or than the commit's own limit, and empty
-        groups without offsets.
-
-        The age counts from when the group became empty, otherwise from the commit. Subscribed topics and
-        partitions with an offset in an open transaction do not expire. Failed deletions are tried again.
+        groups without offsets. The age counts from when the group became empty, otherwise from the commit.
+        Subscribed topics and offsets in an open transaction do not expire.
         """
         now_ms = self._clock.time_ms()
         for shard, group in self._each_group():
@@ -231,8 +221,8 @@ class GroupOffsets:
         ]
 
     def _each_group(self) -> Iterator[tuple[_Shard, Group]]:
-        """All loaded groups, without locks, so that requests need not wait for the whole round; the caller
-        checks under the lock that the group still exists.
+        """All loaded groups, without locks, so that requests need not wait; check under the lock that it
+        still exists.
         """
         for shard in self._topic.shards:
             with shard.lock:

@@ -57,7 +57,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """A member's own settings; ``pattern`` is a regular expression over topic names, or ""."""
+    """``pattern`` is a regular expression over topic names, or ""."""
 
     instance_id: str | None
     rack_id: str | None
@@ -117,10 +117,9 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """A group; the mappings are by member id, except ``topics`` and ``patterns``.
-
-    If ``target_epoch`` is below ``epoch``, the next heartbeat computes a new target. Fields with
-    ``compare=False`` are not stored: deadlines (ms of any clock), and the last topic snapshots used.
+    """The mappings are by member id, except ``topics`` and ``patterns``. If ``target_epoch`` is below
+    ``epoch``, the next heartbeat computes a new target. Fields with ``compare=False`` are not stored:
+    deadlines (ms of any clock), and the last topic snapshots used.
     """
 
     group_id: str
@@ -138,7 +137,6 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """Kafka's name of it."""
         if not self.members:
             return "Empty"
         if self.epoch > self.target_epoch:
@@ -216,10 +214,9 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now_ms: int,
 ) -> tuple[ConsumerGroup, TargetAssignment | None]:
-    """The next state, and the assignment if it must be sent. Call `check_request` first.
-
-    Raises `ServerError`: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
-    FENCED_INSTANCE_ID or GROUP_MAX_SIZE_REACHED.
+    """The next state, and the assignment if it must be sent. Call `check_request` first. Raises
+    `ServerError`: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
+    GROUP_MAX_SIZE_REACHED.
     """
     member_id = request.member_id
     if request.member_epoch < 0:
@@ -263,10 +260,7 @@ def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) 
 def matched_patterns(
     group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: TopicSnapshot, now_ms: int
 ) -> ConsumerGroup:
-    """Stores the topics matched by patterns; ignores patterns that no member uses any more.
-
-    A changed match bumps the epoch.
-    """
+    """Stores the topics matched by patterns still in use; a changed match bumps the epoch."""
     patterns = dict(group.patterns)
     wanted = {m.pattern for m in group.members.values()}
     changed = False
@@ -280,10 +274,9 @@ def matched_patterns(
 
 
 def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
-    """Checks that a member may commit; ``version`` is that of OffsetCommit, None in a transaction.
-
-    Raises `ServerError`: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below version 9, STALE_MEMBER_EPOCH, or
-    ILLEGAL_GENERATION for a stale epoch in a transaction.
+    """Checks that a member may commit; ``version`` is that of OffsetCommit, None in a transaction. Raises
+    `ServerError`: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below 9, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION in a
+    transaction).
     """
     if epoch < 0 and (not group.members or (version is None and not member_id)):
         return  # an administrator, or a producer without group metadata
@@ -587,9 +580,7 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=128)
 def _compiled(pattern: str) -> Any:
-    """By RE2, whose time is linear in the text; an expression can block Python's ``re`` indefinitely. Without
-    the library no expression is valid.
-    """
+    """By RE2, whose time is linear in the text; an expression can block Python's ``re`` indefinitely."""
     if re2 is None:
         raise ServerError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,

@@ -59,9 +59,8 @@ _Shard = Shard[GroupShard]
 
 
 class ConsumerGroups:
-    """*Thread-safe: a group is guarded by the lock of its shard, and so is its entry in ``_timers``.*
-
-    A new state is appended to the log first; if the append fails, the old state stays.
+    """*Thread-safe: a group is guarded by the lock of its shard, and so is its entry in ``_timers``.* A new
+    state is appended to the log first; if the append fails, the old state stays.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class ConsumerGroups:
         )
 
     def get(self, name: str) -> ConsumerGroup:
-        """The group's immutable state. Raises `NoSuchGroup`, or as `Shard.check_loaded`."""
+        """Raises `NoSuchGroup`, or as `Shard.check_loaded`."""
         found = self._topic.look_at(name, lambda group: group.consumer)
         if found is None:
             raise NoSuchGroup(name, "of the newer protocol")
@@ -127,7 +126,6 @@ class ConsumerGroups:
 
     def give_way(self, shard: _Shard, group: Group) -> None:
         """Removes an empty group of the new protocol, except its offsets, because a classic member joins.
-
         Caller holds the shard's lock. Raises `NoSuchGroup`: the group has members.
         """
         if group.consumer is None:

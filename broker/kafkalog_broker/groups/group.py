@@ -44,10 +44,9 @@ class NoSuchGroup(KafkaError):
 
 
 class Group:
-    """*Not thread-safe: guarded by the lock of its shard.* A group's offsets and members.
-
-    At most one of ``classic`` and ``consumer`` is set; neither if the group never had members. ``wakes`` is
-    the monotonic time at which the timer of ``classic`` runs.
+    """*Not thread-safe: guarded by the lock of its shard.* A group's offsets and members. At most one of
+    ``classic`` and ``consumer`` is set. ``wakes`` is the monotonic time at which the timer of ``classic``
+    runs.
     """
 
     __slots__ = ("classic", "consumer", "name", "offsets", "timer", "wakes")
@@ -105,7 +104,6 @@ class GroupShard:
     pending: PendingOffsets = field(default_factory=PendingOffsets)
 
     def group(self, name: str) -> Group:
-        """The group of this name; creates it if needed."""
         return self.groups.setdefault(name, Group(name))
 
 

@@ -86,10 +86,8 @@ _Answers = list[tuple[Waiter, Any]]
 
 
 class GroupCoordinator:
-    """*Thread-safe.* All groups; each shard's lock guards the groups of one partition.
-
-    Changes are stored before they are answered. Waiters are called outside the lock, from the thread of the
-    request or timer that caused the answer.
+    """*Thread-safe: each shard's lock guards the groups of one partition.* Changes are stored before they are
+    answered. Waiters are called outside the lock, in the thread of the request or timer.
     """
 
     def __init__(
@@ -121,10 +119,9 @@ class GroupCoordinator:
         self.load, self.open = topic.load, topic.open
 
     def look(self) -> None:
-        """Updates which groups this broker coordinates.
-
-        Drops groups that moved away and sends their waiting clients to the new coordinator. Groups that moved
-        here answer COORDINATOR_LOAD_IN_PROGRESS until `load` has read them.
+        """Updates which groups this broker coordinates. Drops those that moved away and sends their waiting
+        clients to the new coordinator; those that moved here answer COORDINATOR_LOAD_IN_PROGRESS until
+        `load`.
         """
         for shard in self._topic.look():
             with shard.lock:
@@ -147,10 +144,8 @@ class GroupCoordinator:
     # Members.
 
     def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
-        """``waiter`` gets a `JoinAnswer`, now or later, from any thread.
-
-        Returns a callback for the case that the connection closes first. Raises `KafkaError`: not available
-        now, or the session timeout is out of range.
+        """``waiter`` gets a `JoinAnswer`, now or later, from any thread. Returns a callback for a connection
+        that closes first. Raises `KafkaError`: not available now, or the session timeout is out of range.
         """
         least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         if name and not least <= request.session_timeout_ms <= most:
@@ -178,8 +173,8 @@ class GroupCoordinator:
         return lambda: self._abandoned(name, member_id, waiter)
 
     def sync(self, name: str, request: SyncRequest, waiter: Waiter) -> None:
-        """``waiter`` gets a `SyncAnswer`, now or later, from any thread.
-        Raises `KafkaError`: not available now, or the group has no members.
+        """``waiter`` gets a `SyncAnswer`, now or later, from any thread. Raises `KafkaError`, as the methods
+        below.
         """
         shard = self._shard_of_members(name)
         with shard.lock:
@@ -189,9 +184,7 @@ class GroupCoordinator:
         _give(answers)
 
     def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """The answer's error code; NONE while the group is loading, as its sessions start after that.
-        Raises `KafkaError`: not available now, or the group has no members.
-        """
+        """The answer's error code; NONE while the group is loading, as its sessions start after that."""
         shard = self._shard_of_members(name)
         with shard.lock:
             try:
@@ -202,9 +195,7 @@ class GroupCoordinator:
             return classic.heartbeat(member_id, instance_id, generation, Moment.now(self._clock))
 
     def leave(self, name: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Removes members, each named by member id, instance id or both; returns one code each.
-        Raises `KafkaError`: not available now, or the group has no members.
-        """
+        """Removes members, each named by member id, instance id or both; returns one code each."""
         shard = self._shard_of_members(name)
         with shard.lock:
             shard.check_loaded()
@@ -215,13 +206,11 @@ class GroupCoordinator:
         return codes
 
     def describe(self, name: str) -> Description:
-        """Raises `NoSuchGroup`, or `CoordinatorLoading`: the group's partition is still being read."""
+        """Raises `NoSuchGroup`, or `CoordinatorLoading`."""
         return self._topic.look_at(name, _describe)
 
     def groups(self) -> list[Description]:
-        """All groups by name, without members; omits groups of partitions that were lost.
-        Raises `CoordinatorLoading`: some partition is still being read.
-        """
+        """All groups by name, without members; omits groups of partitions that were lost."""
         self._topic.check_found()
         found: list[Description] = []
         for shard in self._topic.shards:
@@ -235,8 +224,8 @@ class GroupCoordinator:
         return sorted(found)
 
     def delete(self, name: str) -> None:
-        """Deletes a group without members, and its offsets.
-        Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log refused the append.
+        """Deletes a group and its offsets. Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log
+        failed.
         """
         shard = self._topic.known_shard(name)
         with shard.lock:

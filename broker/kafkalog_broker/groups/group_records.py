@@ -62,9 +62,8 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """One generation of a group; ``protocol`` and ``leader`` are None if it has no members.
-
-    ``current_state_timestamp`` is in milliseconds since the epoch; -1 in versions without it.
+    """One generation; ``protocol`` and ``leader`` are None if it has no members. ``current_state_timestamp``
+    is in ms since the epoch; -1 in versions without it.
     """
 
     protocol_type: str = wire(STRING)
@@ -256,9 +255,8 @@ def decode_key(data: bytes) -> RecordKey | None:
 
 
 def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[StateRecord]:
-    """The records that turn ``before`` into ``after``; None stands for no group.
-
-    In Kafka's order: deletions, then members, epoch, target, progress.
+    """The records that turn ``before`` into ``after``, None for no group. In Kafka's order: deletions, then
+    members, epoch, target, progress.
     """
     present = after if after is not None else before
     if present is None or before is after:
@@ -305,10 +303,8 @@ def records_of(entries: Iterable[StateRecord], now_ms: int) -> list[NewRecord]:
 
 
 def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None:
-    """The state stored in the last values of a group's keys; None if the group was deleted.
-
-    Entries without a member are dropped. The caller starts the timers: `consumer_group.resumed`.
-    Raises `CorruptMessage`: a value cannot be read.
+    """The state stored in the last values of a group's keys; None if it was deleted. Drops entries without a
+    member. The caller starts the timers: `consumer_group.resumed`. Raises `CorruptMessage`.
     """
     found: dict[RecordKind, dict[str, Any]] = {kind: {} for kind in RecordKind}
     for key, data in values.items():

@@ -70,10 +70,9 @@ _Offsets = Mapping[TopicPartition, _Brought]
 
 
 class OffsetMigration:
-    """*Thread-safe: ``_left`` is replaced as a whole.* The offsets this broker has yet to commit.
-
-    They are kept in a file in a data directory, synced before the log they come from is set aside. The thread
-    ``brought-offsets`` commits them and then ends.
+    """*Thread-safe: ``_left`` is replaced as a whole.* The offsets this broker has yet to commit, kept in a
+    file that is synced before the log they come from is set aside. The thread ``brought-offsets`` commits
+    them.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class OffsetMigration:
         self._waits = False
 
     def find(self) -> None:
-        """Reads what an earlier run left; call once the data directories are open. Raises `StorageError`."""
+        """Reads what an earlier run left. Raises `StorageError`."""
         for path in self._paths:
             try:
                 data = read_file(self._files, path)
@@ -111,9 +110,7 @@ class OffsetMigration:
             self._take(_decode(data, path))
 
     def bring(self) -> None:
-        """Saves this broker's own offsets, before its offsets topic is set aside for the cluster's.
-        Raises `KafkaError`: they cannot be read or saved.
-        """
+        """Saves this broker's own offsets, before its offsets topic is set aside. Raises `KafkaError`."""
         found: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
         topics = self._logs.topics()
         for number in topics[OFFSETS_TOPIC].partitions:
@@ -134,7 +131,7 @@ class OffsetMigration:
 
     def check_tried(self, group: str) -> None:
         """Makes clients wait for the first attempt to commit the group's offsets; else a member would start
-        where `auto.offset.reset` says. Raises `ServerError`, after which clients ask again.
+        where `auto.offset.reset` says. Raises `ServerError`, which is retriable.
         """
         if group in self._untried:
             raise ServerError(

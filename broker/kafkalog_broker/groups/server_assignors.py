@@ -50,10 +50,9 @@ def by_topic(assignment: TargetAssignment) -> list[tuple[UUID, tuple[int, ...]]]
 
 
 def uniform(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, TargetAssignment]:
-    """Balances partition counts and moves as few partitions as possible.
-
-    With equal subscriptions, counts differ by at most one. Otherwise partitions move from the fullest to the
-    emptiest subscriber of a topic for a bounded number of rounds.
+    """Balances partition counts and moves as few partitions as possible. With equal subscriptions, counts
+    differ by at most one; otherwise partitions move from the fullest to the emptiest subscriber for a bounded
+    number of rounds.
     """
     if not subscribers:
         return {}
@@ -150,9 +149,7 @@ def _even_out(
 
 def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, TargetAssignment]:
     """Gives each subscriber a contiguous range of each topic; the first ranges are one partition longer.
-
-    Members are sorted as in Kafka: static ones first by instance id, then the others by member id. A member
-    so gets the same range in topics of equal partition count.
+    Members are sorted as in Kafka: static ones first by instance id, then the others by member id.
     """
     found: dict[str, set[TopicIdPartition]] = {m: set() for m in subscribers}
     order = sorted(subscribers, key=lambda m: _range_order(m, subscribers[m].instance_id))

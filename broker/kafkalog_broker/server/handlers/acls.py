@@ -27,8 +27,6 @@ from pyspark_kafkalog.security.acls import (
     ResourceType,
 )
 
-# --- DescribeAcls
-
 
 @handles(ApiKey.DESCRIBE_ACLS, (0, 3), (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=always)
 def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.DescribeAclsResponse:
@@ -82,9 +80,6 @@ def _filter_of(request: api.DescribeAclsRequest | api.DeleteAclsFilter) -> AclFi
         raise InvalidRequest(f"the filter has an unknown element: {e}") from e
 
 
-# --- CreateAcls
-
-
 @handles(ApiKey.CREATE_ACLS, (0, 3), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
 def create_acls(request: api.CreateAclsRequest, ctx: Context) -> api.CreateAclsResponse:
     """Add ACLs, which are in force, and on the disk, before the response is sent."""
@@ -126,9 +121,6 @@ def _new_acl(creation: api.AclCreation) -> Acl:
     except ValueError as e:
         raise InvalidRequest(str(e)) from e
     return acl
-
-
-# --- DeleteAcls
 
 
 @handles(ApiKey.DELETE_ACLS, (0, 3), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)

@@ -27,8 +27,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import TopicPartition
 
-# --- DescribeCluster
-
 
 @handles(ApiKey.DESCRIBE_CLUSTER, (0, 1), (Operation.DESCRIBE, ResourceType.CLUSTER))
 def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.DescribeClusterResponse:
@@ -50,9 +48,6 @@ def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.D
         ),
         cluster_authorized_operations=cluster_operations(ctx) if asked else NOT_ASKED,
     )
-
-
-# --- DescribeLogDirs
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=always)
@@ -104,8 +99,6 @@ def _describe_directory(directory: DirectoryContents) -> api.DescribeLogDirsResu
         usable_bytes=usable_bytes,
     )
 
-
-# --- DescribeClientQuotas
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _ENTITY_TYPES = ("user", "client-id", "ip")

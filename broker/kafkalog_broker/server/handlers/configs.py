@@ -25,8 +25,6 @@ from pyspark_kafkalog.protocol.api import configs as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
-# --- DescribeConfigs
-
 
 @handles(
     ApiKey.DESCRIBE_CONFIGS,
@@ -94,8 +92,6 @@ def _described_entry(
         documentation=entry.doc if request.include_documentation else None,
     )
 
-
-# --- AlterConfigs
 
 ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Maps a resource's own properties to the new ones. May raise `KafkaError`."""
@@ -165,9 +161,6 @@ def replaced(configs: Sequence[api.AlterableConfig], _: Mapping[str, str]) -> di
     """A resource's new properties, replacing all. Raises `InvalidRequest`: one is null, or given twice."""
     _check_once(config.name for config in configs)
     return {config.name: _given(config.name, config.value) for config in configs}
-
-
-# --- IncrementalAlterConfigs
 
 
 @handles(

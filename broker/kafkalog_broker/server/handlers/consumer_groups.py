@@ -22,8 +22,6 @@ from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 
-# --- ConsumerGroupHeartbeat
-
 
 @handles(
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
@@ -63,8 +61,6 @@ def consumer_group_heartbeat(
         assignment=assignment,
     )
 
-
-# --- ConsumerGroupDescribe
 
 _NEWER_PROTOCOL = 1
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _R = TypeVar("_R")
 
-# --- OffsetCommit
 
 _NO_GROUP_SINCE = 9
 """Before, a member of an unknown group gets ILLEGAL_GENERATION."""
@@ -163,8 +162,6 @@ def check_offsets(
                 accepted[partition], codes[partition] = offset, ErrorCode.NONE
     return accepted, codes
 
-
-# --- OffsetFetch
 
 _GROUP_ERROR_SINCE = 2
 _SEVERAL_GROUPS_SINCE = 8
@@ -337,9 +334,6 @@ def _look_up(
         named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
         unstable = ctx.services.groups.offsets.unstable(group_id, named)
     return _Found(error, wanted, stored, unstable, denied)
-
-
-# --- OffsetDelete
 
 
 @handles(

@@ -25,8 +25,6 @@ from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
-# --- JoinGroup
-
 _MEMBER_ID_FIRST_SINCE = 4
 _NULL_PROTOCOL_SINCE = 7
 _SKIPPED_ASSIGNMENT_SINCE = 9
@@ -85,8 +83,6 @@ def _join_response(given: JoinAnswer, version: int) -> api.JoinGroupResponse:
     )
 
 
-# --- SyncGroup
-
 _PROTOCOL_IN_SYNC_SINCE = 5
 
 
@@ -125,9 +121,6 @@ def sync_group(request: api.SyncGroupRequest, ctx: Context) -> Any:
     return LATER
 
 
-# --- Heartbeat
-
-
 @handles(ApiKey.HEARTBEAT, (0, 4), (Operation.READ, ResourceType.GROUP))
 def heartbeat(request: api.HeartbeatRequest, ctx: Context) -> api.HeartbeatResponse:
     """Note that a member is alive, and tell it when to join again."""
@@ -140,8 +133,6 @@ def heartbeat(request: api.HeartbeatRequest, ctx: Context) -> api.HeartbeatRespo
         code = ctx.refused(e)
     return api.HeartbeatResponse(error_code=code)
 
-
-# --- LeaveGroup
 
 _SEVERAL_LEAVE_SINCE = 3
 
@@ -174,8 +165,6 @@ def leave_group(request: api.LeaveGroupRequest, ctx: Context) -> api.LeaveGroupR
         ),
     )
 
-
-# --- DescribeGroups
 
 _DEAD = "Dead"
 """State of an unknown group; only the newest version adds an error."""
@@ -234,9 +223,6 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup
     )
 
 
-# --- ListGroups
-
-
 @handles(
     ApiKey.LIST_GROUPS,
     (0, 5),
@@ -265,9 +251,6 @@ def list_groups(request: api.ListGroupsRequest, ctx: Context) -> api.ListGroupsR
             and (everything or ctx.allows(Operation.DESCRIBE, ResourceType.GROUP, each.group))
         )
     )
-
-
-# --- DeleteGroups
 
 
 @handles(ApiKey.DELETE_GROUPS, (0, 2), (Operation.DELETE, ResourceType.GROUP), takes_long=always)

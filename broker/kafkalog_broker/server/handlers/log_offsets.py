@@ -39,8 +39,6 @@ from pyspark_kafkalog.types import (
     TopicPartition,
 )
 
-# --- ListOffsets
-
 _ONE_OFFSET_SINCE = 1
 _MAX_TIMESTAMP_SINCE = 7
 _NO_OFFSET = (-1, -1)
@@ -140,9 +138,6 @@ def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx
     return found if found is not None and found[1] < end else _NO_OFFSET
 
 
-# --- OffsetForLeaderEpoch
-
-
 @handles(
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     (2, 4),
@@ -179,8 +174,6 @@ def _end_of_epoch(topic: str, want: api.OffsetForLeaderPartition, ctx: Context) 
         partition=want.partition, leader_epoch=LEADER_EPOCH, end_offset=log.readable_end
     )
 
-
-# --- DeleteRecords
 
 _END_OF_LOG = -1
 

@@ -25,8 +25,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCredential
 
-# --- SaslHandshake
-
 
 @handles(ApiKey.SASL_HANDSHAKE, (0, 1))
 def sasl_handshake(request: api.SaslHandshakeRequest, ctx: Context) -> api.SaslHandshakeResponse:  # noqa: ARG001
@@ -35,8 +33,6 @@ def sasl_handshake(request: api.SaslHandshakeRequest, ctx: Context) -> api.SaslH
     """
     return api.SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, ())
 
-
-# --- SaslAuthenticate
 
 _ALREADY_LOGGED_IN = "SaslAuthenticate request received after successful authentication"
 
@@ -48,8 +44,6 @@ def sasl_authenticate(request: api.SaslAuthenticateRequest, ctx: Context) -> api
     """
     return api.SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, _ALREADY_LOGGED_IN, b"", 0)
 
-
-# --- DescribeUserScramCredentials
 
 _MECHANISM_NUMBERS = {name: number for number, name in enumerate(MECHANISMS, 1)}
 
@@ -91,8 +85,6 @@ def describe_user_scram_credentials(
         error_code=ErrorCode.NONE, error_message=None, results=tuple(results)
     )
 
-
-# --- AlterUserScramCredentials
 
 _MECHANISM_NAMES = {number: name for name, number in _MECHANISM_NUMBERS.items()}
 _MAX_ITERATIONS = 16_384

@@ -36,8 +36,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
-# --- ApiVersions
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _TRANSACTION_VERSION = "transaction.version"
 
@@ -69,8 +67,6 @@ def _served_versions() -> tuple[api.ApiVersion, ...]:
         for entry in sorted(REGISTRY.values(), key=lambda entry: entry.key)
     )
 
-
-# --- Metadata
 
 _FEW = 100
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -190,8 +186,6 @@ def _find_topic(
         ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
     return wanted.name, topics.get_or_create(wanted.name)
 
-
-# --- FindCoordinator
 
 _SEVERAL_KEYS_SINCE = 4
 

@@ -22,8 +22,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import TopicPartition
 
-# --- InitProducerId
-
 _NOT_GIVEN = -1
 
 
@@ -94,8 +92,6 @@ def _demand_idempotent_write(ctx: Context) -> None:
 def _init_failed(error: KafkaError, ctx: Context) -> api.InitProducerIdResponse:
     return api.InitProducerIdResponse(error_code=ctx.refused(error), producer_id=-1, producer_epoch=-1)
 
-
-# --- DescribeProducers
 
 _COORDINATOR_EPOCH = 0
 """Coordinators never move."""

@@ -38,8 +38,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
-# --- CreateTopics
-
 _BROKERS_DEFAULT = -1
 
 
@@ -143,8 +141,6 @@ def _overrides(wanted: api.CreatableTopic) -> dict[str, str]:
     return overrides
 
 
-# --- DeleteTopics
-
 _BY_ID_SINCE = 6
 _DISABLED_SINCE = 3
 
@@ -196,9 +192,6 @@ def _delete_topic(wanted: api.DeleteTopicState, ctx: Context) -> api.DeletableTo
 def _forget_topic(name: str, ctx: Context) -> None:
     ctx.services.fetches.changed(name)
     ctx.services.groups.offsets.forget_topic(name)
-
-
-# --- CreatePartitions
 
 
 @handles(ApiKey.CREATE_PARTITIONS, (0, 3), (Operation.ALTER, ResourceType.TOPIC), takes_long=always)

@@ -37,8 +37,6 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import TopicPartition
 
-# --- AddPartitionsToTxn
-
 _BROKERS_SINCE = 4
 
 
@@ -156,9 +154,6 @@ def _partition_results(
     )
 
 
-# --- AddOffsetsToTxn
-
-
 @handles(
     ApiKey.ADD_OFFSETS_TO_TXN,
     (0, 4),
@@ -187,8 +182,6 @@ def add_offsets_to_txn(request: api.AddOffsetsToTxnRequest, ctx: Context) -> api
         return api.AddOffsetsToTxnResponse(error_code=ctx.refused(e))
     return api.AddOffsetsToTxnResponse()
 
-
-# --- EndTxn
 
 _OWN_EPOCHS_SINCE = 5
 
@@ -221,8 +214,6 @@ def end_txn(request: api.EndTxnRequest, ctx: Context) -> Any:
     ending.run()
     return answer()
 
-
-# --- TxnOffsetCommit
 
 _OFFSETS_ABORTABLE_SINCE = 4
 _OFFSETS_ADD_GROUP_SINCE = 5
@@ -330,9 +321,6 @@ def _store_offsets(
         )
 
 
-# --- WriteTxnMarkers
-
-
 @handles(
     ApiKey.WRITE_TXN_MARKERS,
     (1, 1),
@@ -369,9 +357,6 @@ def _write_marker(
     except KafkaError as e:
         code = ctx.refused(e)
     return api.WritableTxnMarkerPartitionResult(number, code)
-
-
-# --- DescribeTransactions
 
 
 @handles(
@@ -417,8 +402,6 @@ def _describe_transaction(transactional_id: str, ctx: Context) -> api.Transactio
         ),
     )
 
-
-# --- ListTransactions
 
 _OPEN_STATES = (CoordinatorState.ONGOING, *PREPARED)
 
