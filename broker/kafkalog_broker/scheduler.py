@@ -20,8 +20,8 @@ _STOP_SECONDS = 30.0
 
 
 class Handle:
-    """*Thread-safe.* A scheduled task; created by `Scheduler.after` and `Scheduler.every`. ``_task`` becomes
-    None when cancelled, or started if it runs once; a single assignment needs no lock.
+    """*Thread-safe.* A scheduled task. ``_task`` becomes None when cancelled, or started if it runs once; a
+    single assignment needs no lock.
     """
 
     __slots__ = ("_name", "_period", "_task")
@@ -37,10 +37,9 @@ class Handle:
 
 
 class Scheduler:
-    """*Thread-safe.* Runs tasks on its own thread, one at a time, so a slow one delays the rest.
-
-    ``_changed`` guards the queue. Failed tasks are logged, and repeated if periodic. Tasks scheduled before
-    `start` wait for it; after `stop` none run.
+    """*Thread-safe: ``_changed`` guards the queue.* Runs tasks on its own thread, one at a time, so a slow
+    one delays the rest. Failed tasks are logged, and repeated if periodic. Tasks wait for `start`; after
+    `stop` none run.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -131,10 +130,9 @@ _LOOK_SECONDS = 0.2
 
 
 def next_of(reasons: queue.SimpleQueue[T]) -> T:
-    """The next item of ``reasons``, even if put by a signal handler of this thread.
-
-    A signal just before ``get`` blocks does not interrupt it, so wait in short steps. Only a ``SimpleQueue``
-    allows ``put`` to interrupt its own ``get``.
+    """The next item of ``reasons``, even if put by a signal handler of this thread. A signal just before
+    ``get`` blocks does not interrupt it, so wait in short steps. Only a ``SimpleQueue`` allows ``put`` to
+    interrupt its own ``get``.
     """
     while True:
         try:

@@ -273,22 +273,22 @@ class Ownership:
         raise RegisteredElsewhere(f"{partition}: it is not made yet")
 
 
+@dataclass(eq=False)
 class CoordinatorPartitions:
     """*Thread-safe: it has no state.* A `Placement`: a partition's owner coordinates its keys."""
 
-    def __init__(self, ownership: Ownership, topic: str) -> None:
-        self._ownership = ownership
-        self._topic = topic
+    ownership: Ownership
+    topic: str
 
     def count(self) -> int | None:
-        if self._ownership.view is None:
+        if self.ownership.view is None:
             return None
-        topic = self._ownership.topic(self._topic)
+        topic = self.ownership.topic(self.topic)
         return 0 if topic is None else len(topic.owners)
 
     def refusal(self, number: int) -> KafkaError | None:
         """See `Placement.refusal`. NOT_COORDINATOR for all partitions if another broker has our id."""
-        ownership, partition = self._ownership, TopicPartition(self._topic, number)
+        ownership, partition = self.ownership, TopicPartition(self.topic, number)
         if ownership.is_ours(partition):
             return None
         try:
@@ -297,7 +297,7 @@ class CoordinatorPartitions:
             return ServerError(ErrorCode.NOT_COORDINATOR, str(e))
         except KafkaError as e:
             return CoordinatorLoading(str(e))
-        topic = ownership.topic(self._topic)
+        topic = ownership.topic(self.topic)
         is_ours = topic is not None and number in topic.owned_by(ownership.node_id)
         try:
             ownership.check(partition)

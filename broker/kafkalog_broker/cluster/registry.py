@@ -384,7 +384,7 @@ class TopicRegistry:
         )
 
     def take_ids(self, at_least: int, count: int) -> int:
-        """Reserve ``count`` producer ids, none below ``at_least``; returns the first. Raises `StorageError`."""
+        """The first of ``count`` producer ids, reserved, none below ``at_least``. Raises `StorageError`."""
         path, session = self._nodes.id_block, self._session
         if not session.connected:
             raise StorageError("ZooKeeper does not answer: no block of producer ids can be taken")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import CONSUMER, Moment, Phase
@@ -34,26 +35,20 @@ _log = logging.getLogger(__name__)
 _Shard = Shard[GroupShard]
 
 
+@dataclass(eq=False)
 class GroupOffsets:
-    """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first."""
+    """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first.
 
-    def __init__(
-        self,
-        topic: GroupTopic,
-        clock: Clock,
-        *,
-        retention_ms: int,
-        new_classic: Callable[[], ClassicGroup],
-        deleting: Callable[[], frozenset[str]] = frozenset,
-    ) -> None:
-        """``new_classic`` creates an empty group, whose rules apply to groups that do not exist. ``deleting``
-        returns deleted topics for which `forget_topic` is still due; a topic of that name is now a new one.
-        """
-        self._topic = topic
-        self._clock = clock
-        self._retention_ms = retention_ms
-        self._new_classic = new_classic
-        self._deleting = deleting
+    ``new_classic`` creates an empty group, whose rules apply to groups that do not exist. ``deleting``
+    returns deleted topics for which `forget_topic` is still due; a topic of that name is now a new one.
+    """
+
+    topic: GroupTopic
+    clock: Clock
+    _: KW_ONLY
+    retention_ms: int
+    new_classic: Callable[[], ClassicGroup]
+    deleting: Callable[[], frozenset[str]] = frozenset
 
     def commit(
         self,
@@ -75,11 +70,11 @@ class GroupOffsets:
         """
         if not offsets:
             return
-        shard = self._topic.shard_for(name)
-        encoded = _encoded(name, offsets, self._clock.time_ms(), producer)  # before others wait for the lock
+        shard = self.topic.shard_for(name)
+        encoded = _encoded(name, offsets, self.clock.time_ms(), producer)  # before others wait for the lock
         with shard.lock:
             shard.check_loaded()
-            deleting = self._deleting()
+            deleting = self.deleting()
             if deleting and not deleting.isdisjoint(partition.topic for partition in offsets):
                 raise CoordinatorLoading(f"group {name!r}: offsets of deleted topics are being removed first")
             group = shard.state.groups.get(name)
@@ -91,15 +86,15 @@ class GroupOffsets:
                 check_commit(group.consumer, member_id, generation, None if in_transaction else version)
             else:
                 # A group with offsets only has no generation, and answers like an empty one.
-                classic = group.classic or self._new_classic()
+                classic = group.classic or self.new_classic()
                 code = classic.check_commit(
-                    member_id, instance_id, generation, Moment.now(self._clock), in_transaction=in_transaction
+                    member_id, instance_id, generation, Moment.now(self.clock), in_transaction=in_transaction
                 )
                 if code is not ErrorCode.NONE:
                     raise ServerError(code, f"group {name!r} in state {group.state}: member {member_id!r}")
             values = {OffsetKey(name, partition): value for partition, value in offsets.items()}
             try:
-                place = self._topic.append_encoded(shard, encoded)
+                place = self.topic.append_encoded(shard, encoded)
             except KafkaError as e:
                 raise as_coordinator(e) from e
             if producer is not None:
@@ -113,22 +108,22 @@ class GroupOffsets:
         """Appends a marker to a partition of the offsets topic; its offsets then count or are dropped.
         Returns the marker's size in bytes. Raises as `commit`.
         """
-        if partition.partition >= len(self._topic.shards):
+        if partition.partition >= len(self.topic.shards):
             raise CoordinatorLoading(f"{partition} is not known here yet")
-        shard = self._topic.shards[partition.partition]
+        shard = self.topic.shards[partition.partition]
         with shard.lock:
             shard.check_loaded()
-            size = self._topic.end_transaction(shard, producer_id, epoch, commit=commit)
+            size = self.topic.end_transaction(shard, producer_id, epoch, commit=commit)
             for key, value in shard.state.pending.end(producer_id, commit=commit).items():
                 shard.state.group(key.group).offsets[key.partition] = value
         return size
 
     def unstable(self, name: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """The ``partitions`` for which an open transaction has stored an offset. Raises as `fetch`."""
-        self._topic.check_found()
-        if not self._topic.shards:
+        self.topic.check_found()
+        if not self.topic.shards:
             return set()
-        shard = self._topic.shard_of(name)
+        shard = self.topic.shard_of(name)
         with shard.lock:
             shard.check_loaded()
             return {each for each in partitions if shard.state.pending.has(OffsetKey(name, each))}
@@ -143,11 +138,11 @@ class GroupOffsets:
         def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
             if group.consumer is not None:
                 check_fetch(group.consumer, member_id, epoch)
-            deleting = self._deleting()
+            deleting = self.deleting()
             return {p: value for p, value in group.offsets.items() if p.topic not in deleting}
 
         try:
-            return self._topic.look_at(name, committed)
+            return self.topic.look_at(name, committed)
         except NoSuchGroup:
             return {}
 
@@ -155,7 +150,7 @@ class GroupOffsets:
         """Deletes offsets, except for topics that a member subscribes to. Raises `NoSuchGroup`, or
         `KafkaError`.
         """
-        shard = self._topic.known_shard(name)
+        shard = self.topic.known_shard(name)
         with shard.lock:
             group = known_group(shard, name)
             classic = group.classic
@@ -174,7 +169,7 @@ class GroupOffsets:
         return codes
 
     def has_loaded(self, numbers: Iterable[int]) -> bool:
-        shards = self._topic.shards
+        shards = self.topic.shards
         return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     def forget_topic(self, topic: str) -> None:
@@ -191,7 +186,7 @@ class GroupOffsets:
         groups without offsets. The age counts from when the group became empty, otherwise from the commit.
         Subscribed topics and offsets in an open transaction do not expire.
         """
-        now_ms = self._clock.time_ms()
+        now_ms = self.clock.time_ms()
         for shard, group in self._each_group():
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
@@ -211,7 +206,7 @@ class GroupOffsets:
             if subscribed is None:
                 return []
             in_use = subscribed
-        retention_ms = self._retention_ms
+        retention_ms = self.retention_ms
         return [
             partition
             for partition, value in group.offsets.items()
@@ -224,7 +219,7 @@ class GroupOffsets:
         """All loaded groups, without locks, so that requests need not wait; check under the lock that it
         still exists.
         """
-        for shard in self._topic.shards:
+        for shard in self.topic.shards:
             with shard.lock:
                 groups = tuple(shard.state.groups.values()) if shard.loaded else ()
             for group in groups:
@@ -242,13 +237,13 @@ class GroupOffsets:
         self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False
     ) -> None:
         """Writes tombstones for these offsets, and the group if ``whole``. Caller holds the lock."""
-        now_ms = self._clock.time_ms()
+        now_ms = self.clock.time_ms()
         keys = [OffsetKey(group.name, partition) for partition in gone]
         records = [NewRecord(None, encode_key(key), now_ms) for key in keys]
         if whole:
             records += group.tombstones(now_ms)
         if records:
-            shard.state.pending.overtake(keys, self._topic.append(shard, records))
+            shard.state.pending.overtake(keys, self.topic.append(shard, records))
         for partition in gone:
             del group.offsets[partition]
         if whole or group.is_void:

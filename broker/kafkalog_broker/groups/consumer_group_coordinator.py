@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -58,35 +58,28 @@ class Heartbeat(NamedTuple):
 _Shard = Shard[GroupShard]
 
 
+@dataclass(eq=False)
 class ConsumerGroups:
     """*Thread-safe: a group is guarded by the lock of its shard, and so is its entry in ``_timers``.* A new
-    state is appended to the log first; if the append fails, the old state stays.
+    state is appended to the log first; if the append fails, the old state stays. ``topics`` returns a
+    snapshot of all topics, a new object after every change.
     """
 
-    def __init__(
-        self,
-        topic: GroupTopic,
-        clock: Clock,
-        timer: Scheduler,
-        *,
-        settings: ConsumerGroupSettings,
-        topics: Callable[[], TopicSnapshot],
-    ) -> None:
-        """``topics`` returns a snapshot of all topics, a new object after every change."""
-        self.settings = settings
-        self._topic = topic
-        self._clock = clock
-        self._timer = timer
-        self._topics = topics
-        self._timers: dict[Group, tuple[int, Handle]] = {}
-        self._matching: set[Group] = set()
+    topic: GroupTopic
+    clock: Clock
+    timer: Scheduler
+    _: KW_ONLY
+    settings: ConsumerGroupSettings
+    topics: Callable[[], TopicSnapshot]
+    _timers: dict[Group, tuple[int, Handle]] = field(default_factory=dict, init=False)
+    _matching: set[Group] = field(default_factory=set, init=False)
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Heartbeat:
         """Raises `KafkaError` if refused; the group is then unchanged."""
         check_request(request, client.version, self.settings)
         if not request.member_id:
             request = replace(request, member_id=_new_id())
-        shard, topics = self._topic.shard_of(request.group_id), self._topics()
+        shard, topics = self.topic.shard_of(request.group_id), self.topics()
         with shard.lock:
             shard.check_loaded()
             group = shard.state.groups.get(request.group_id)
@@ -109,7 +102,7 @@ class ConsumerGroups:
             self._watch(shard, group)
             if after.unmatched(topics) and group not in self._matching:
                 self._matching.add(group)
-                self._timer.after(0.0, lambda: self._match(shard, group))
+                self.timer.after(0.0, lambda: self._match(shard, group))
         progress = after.progress.get(request.member_id)
         return Heartbeat(
             request.member_id,
@@ -119,7 +112,7 @@ class ConsumerGroups:
 
     def get(self, name: str) -> ConsumerGroup:
         """Raises `NoSuchGroup`, or as `Shard.check_loaded`."""
-        found = self._topic.look_at(name, lambda group: group.consumer)
+        found = self.topic.look_at(name, lambda group: group.consumer)
         if found is None:
             raise NoSuchGroup(name, "of the newer protocol")
         return found
@@ -132,7 +125,7 @@ class ConsumerGroups:
             return
         if group.consumer.members:
             raise NoSuchGroup(group.name, "of the classic protocol: its members use the newer one")
-        self._topic.append(shard, group.tombstones(self._clock.time_ms()))
+        self.topic.append(shard, group.tombstones(self.clock.time_ms()))
         group.consumer = None
 
     def load(self, shard: _Shard, stored: Stored) -> None:
@@ -163,15 +156,15 @@ class ConsumerGroups:
             known[1].cancel()
 
     def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)
+        return int(self.clock.monotonic() * 1000)
 
     def _store(self, shard: _Shard, group: Group, after: ConsumerGroup) -> None:
         """Appends the change, then sets the new state; replaces an empty classic group."""
-        now_ms = self._clock.time_ms()
+        now_ms = self.clock.time_ms()
         records = records_of(changes(group.consumer, after), now_ms)
         if group.classic is not None and group.classic.in_log:
             records.insert(0, NewRecord(None, encode_group_key(group.name), now_ms))
-        self._topic.append(shard, records)
+        self.topic.append(shard, records)
         group.classic, group.consumer = None, after
 
     def _watch(self, shard: _Shard, group: Group) -> None:
@@ -185,7 +178,7 @@ class ConsumerGroups:
         self._look_again(shard, group, due, (due - self._now_ms()) / 1000)
 
     def _look_again(self, shard: _Shard, group: Group, due: int, seconds: float) -> None:
-        timer = self._timer.after(seconds, lambda: self._expire(shard, group))
+        timer = self.timer.after(seconds, lambda: self._expire(shard, group))
         self._timers[group] = due, timer
 
     def _expire(self, shard: _Shard, group: Group) -> None:
@@ -209,7 +202,7 @@ class ConsumerGroups:
     def _match(self, shard: _Shard, group: Group) -> None:
         """Matches the group's patterns without holding the lock, because it takes long."""
         self._matching.discard(group)
-        consumer, topics = group.consumer, self._topics()
+        consumer, topics = group.consumer, self.topics()
         if consumer is None:
             return
         names = [name for name in topics if name not in INTERNAL_TOPICS]
@@ -217,7 +210,7 @@ class ConsumerGroups:
         with shard.lock:
             if group.consumer is None or shard.state.groups.get(group.name) is not group:
                 return
-            after = matched_patterns(group.consumer, found, topics, self._clock.time_ms())
+            after = matched_patterns(group.consumer, found, topics, self.clock.time_ms())
             try:
                 self._store(shard, group, after)
             except KafkaError as e:

@@ -55,10 +55,8 @@ def parse_principal(text: str) -> Principal:
 
 
 class Session:
-    """*Not thread-safe: changed by its connection's processor thread, between two requests.*
-
-    ``host`` is the client's address as Java prints it and ACLs name it: ``127.0.0.1``, ``0:0:0:0:0:0:0:1``.
-    ``listener`` is the name of the listener it connected to.
+    """*Not thread-safe: changed by its connection's processor thread, between two requests.* ``host`` is the
+    client's address as Java prints it and ACLs name it: ``127.0.0.1``, ``0:0:0:0:0:0:0:1``.
     """
 
     __slots__ = ("host", "listener", "principal")
@@ -181,7 +179,7 @@ class Login:
         """Monotonic time at which the login ends; None for never."""
 
     def is_in(self, frame: bytearray) -> bool:
-        """Whether the client is logged in and this is no SaslHandshake; ignores `expires`."""
+        """Whether it is logged in and this is no SaslHandshake; ignores `expires`."""
         return self._state is _State.IN and frame[:2] != _HANDSHAKE_KEY
 
     @property

@@ -37,9 +37,8 @@ def denial(resource_type: ResourceType) -> KafkaError:
 
 
 class Authorizer:
-    """*Thread-safe: ``_lock`` is held over a change; decisions use the last rules, an immutable object.*
-
-    A change is durable before it takes effect, and in effect when the call returns.
+    """*Thread-safe: ``_lock`` is held over a change; decisions use the last rules, an immutable object.* A
+    change is durable and in effect when the call returns.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Authorizer:
         return allowed
 
     def allows_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether it may do that with any resource of the type, including one that does not exist yet."""
+        """Whether it may do that with any resource of the type, even one that does not exist yet."""
         principal = session.principal
         return principal in self._super_users or self._rules.allow_any(
             principal, session.host, operation, resource_type
@@ -101,8 +100,8 @@ class Authorizer:
         )
 
     def add(self, acls: Collection[Acl]) -> None:
-        """Add ACLs. Raises `ServerError`: more than `MAX_ACLS`, or ZooKeeper does not answer; `StorageError`:
-        the disk failed, and nothing has changed.
+        """Raises `ServerError`: more than `MAX_ACLS`, or ZooKeeper does not answer; `StorageError`: nothing
+        has changed.
         """
         with self._lock:
             before = self._rules.acls

@@ -41,16 +41,15 @@ Acls = tuple[Mapping[str, str], ...]
 
 
 class Kept(NamedTuple):
-    """The file's content. Immutable: a change replaces it."""
+    """The file's content; a change replaces it."""
 
     users: Users = MappingProxyType({})
     acls: Acls = ()
 
 
 class SecurityFile:
-    """*Thread-safe: ``_lock`` is held over a change and its write; readers see the last whole content.*
-
-    The file is in the first data directory, readable for its owner only. Changes are durable.
+    """*Thread-safe: ``_lock`` is held over a change and its write; readers see the last whole content.* The
+    file is in the first data directory, readable for its owner only. Changes are durable.
     """
 
     def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
@@ -62,16 +61,15 @@ class SecurityFile:
 
     def load(self) -> Kept:
         """Read the file; a missing one is empty. Raises `StorageError`; `InvalidConfig`: it is damaged, or is
-        in another data directory than the first: a broker that started without it would forget its users and
-        denials.
+        in another data directory than the first: a broker that started without it would forget its denials.
         """
         with self._lock:
             self.kept = self._read()
             return self.kept
 
     def change(self, change: Callable[[Kept], Kept]) -> Kept:
-        """Replace the content by ``change`` of it, durably; passes on the errors of ``change``.
-        Raises `StorageError`: the disk failed, and nothing has changed.
+        """Replace the content by ``change`` of it. Raises `StorageError`: the disk failed, nothing has
+        changed.
         """
         with self._lock:
             wanted = change(self.kept)

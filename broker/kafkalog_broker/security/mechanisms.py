@@ -57,9 +57,7 @@ class Plain:
 
 
 def plain_passwords(jaas_config: str | None, source: str) -> dict[str, str]:
-    """The passwords in PLAIN's ``sasl.jaas.config``, by user.
-    Raises `InvalidConfig`: it is missing, malformed or without users; the text reveals none of its content.
-    """
+    """The passwords in PLAIN's ``sasl.jaas.config``, by user. Raises `InvalidConfig`, without its content."""
     wanted = f'{source}=...PlainLoginModule required user_alice="..." user_bob="...";'
     if jaas_config is None:
         raise InvalidConfig(f"PLAIN needs its users: {wanted}")
@@ -94,8 +92,8 @@ class Scram:
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential:
-        """The user's credential. For an unknown user a fake one with a constant salt, which no proof fits, so
-        that clients cannot find out which users exist.
+        """For an unknown user a fake one with a constant salt, so that clients cannot find out which users
+        exist.
         """
         known = self._lookup(self._name, user)
         if known is not None:

@@ -13,6 +13,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
@@ -68,24 +69,18 @@ SIGNED = "OAuthBearerValidatorCallbackHandler"
 UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
 
 
+@dataclass(eq=False)
 class OAuthBearer:
-    """*Thread-safe.* The mechanism; calls ``verify`` for each token."""
+    """*Thread-safe.* The mechanism; calls ``verify`` for each token, which may take long if ``may_block``.
+    Expired tokens are refused whatever it says.
+    """
 
-    def __init__(
-        self,
-        verify: Verifier,
-        *,
-        name_claim: str = "sub",
-        skew_ms: int = 0,
-        may_block: bool = False,
-        max_lifetime_ms: int = 0,
-    ) -> None:
-        """``may_block``: the verifier may take long. Expired tokens are refused whatever it says."""
-        self._verify = verify
-        self._name_claim = name_claim
-        self._skew_ms = skew_ms
-        self.may_block = may_block
-        self.max_lifetime_ms = max_lifetime_ms
+    verify: Verifier
+    _: KW_ONLY
+    name_claim: str = "sub"
+    skew_ms: int = 0
+    may_block: bool = False
+    max_lifetime_ms: int = 0
 
     def begin(self) -> Exchange:
         return _OAuthExchange(self)
@@ -99,10 +94,10 @@ class OAuthBearer:
         bearer = _BEARER.fullmatch(pairs.get(b"auth", b"").strip())
         if bearer is None:
             raise LoginRefused("Invalid OAUTHBEARER client first message: 'auth' not specified")
-        claims = self._verify(bearer[1].decode())
-        name, expires = claims.get(self._name_claim), claims.get("exp")
+        claims = self.verify(bearer[1].decode())
+        name, expires = claims.get(self.name_claim), claims.get("exp")
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"its claim {self._name_claim} is no name")
+            raise ValueError(f"its claim {self.name_claim} is no name")
         if (
             isinstance(expires, bool)
             or not isinstance(expires, int | float)
@@ -110,10 +105,10 @@ class OAuthBearer:
         ):
             raise ValueError("it has no time at which it ends (exp)")
         rest_ms = int(expires * 1000) - now_ms
-        if rest_ms + self._skew_ms <= 0:
+        if rest_ms + self.skew_ms <= 0:
             raise ValueError("it is over (exp)")
         begins = claims.get("nbf")
-        if isinstance(begins, int | float) and begins * 1000 > now_ms + self._skew_ms:
+        if isinstance(begins, int | float) and begins * 1000 > now_ms + self.skew_ms:
             raise ValueError("it is not valid yet (nbf)")
         acts_for = (found[1] or b"").decode(errors="replace").replace("=2C", ",").replace("=3D", "=")
         if acts_for not in ("", name):
@@ -144,9 +139,7 @@ class _OAuthExchange:
 
 class SignedTokens:
     """*Thread-safe: ``_keys`` is replaced as a whole; ``_fetching`` is held by the thread that fetches.*
-
-    Verifies JWTs with the keys of an endpoint, which `refresh` fetches. A token with an unknown key is
-    refused, and sets ``wanted``.
+    Verifies JWTs with the keys of an endpoint. A token with an unknown key is refused, and sets ``wanted``.
     """
 
     def __init__(self, url: str, *, issuer: str | None = None, audience: Sequence[str] = ()) -> None:
@@ -188,7 +181,6 @@ class SignedTokens:
             self._keys, self.wanted = keys, False
 
     def refresh_in_background(self) -> None:
-        """`refresh` for a scheduler: logs errors."""
         try:
             self.refresh()
         except InvalidConfig as e:
@@ -235,9 +227,7 @@ def _refusal(error: jwt.PyJWTError) -> str:
 
 
 def oauth_bearer(config: ListenerConfig, source: str) -> tuple[OAuthBearer, SignedTokens | None]:
-    """The configured mechanism, and the keys to refresh, if any.
-    Raises `InvalidConfig`: no verifier is configured, or its keys cannot be fetched.
-    """
+    """The configured mechanism, and the keys to refresh, if any. Raises `InvalidConfig`."""
     handler = config.sasl_server_callback_handler_class
     keys: SignedTokens | None = None
     verify: Verifier

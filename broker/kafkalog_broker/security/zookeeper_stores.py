@@ -68,9 +68,8 @@ _log = logging.getLogger(__name__)
 
 
 class ZooKeeperUsers:
-    """*Thread-safe: ``_lock`` is held while nodes are read or written; readers see the last whole users.*
-
-    All methods but `all` block on ZooKeeper. Other brokers' changes arrive on the session's thread.
+    """*Thread-safe: ``_lock`` is held while nodes are read or written; readers see the last whole users.* All
+    methods but `all` block on ZooKeeper. Other brokers' changes arrive on the session's thread.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -154,9 +153,8 @@ def _credentials(config: Mapping[str, object]) -> Mapping[str, ScramCredential]:
 
 
 class ZooKeeperAcls:
-    """*Thread-safe: ``_lock`` is held while nodes are read or written, and over the publication.*
-
-    The methods block on ZooKeeper. Other brokers' changes arrive on the session's thread.
+    """*Thread-safe: ``_lock`` is held while nodes are read or written, and over the publication.* The methods
+    block on ZooKeeper. Other brokers' changes arrive on the session's thread.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: JsonLayout, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -168,8 +166,8 @@ class ZooKeeperAcls:
         self._publish: Publish = lambda _acls: None
 
     def connect(self) -> None:
-        """Read all ACLs, and follow changes.
-        Raises `ConnectionLost`, and `MalformedNode`: unreadable ACLs, as they may be denials.
+        """Read all ACLs, and follow changes. Raises `ConnectionLost`, and `MalformedNode`: they may be
+        denials.
         """
         self._make_parents()
         for pattern_type, parent in self._nodes.acl_changes.items():
@@ -190,9 +188,8 @@ class ZooKeeperAcls:
             publish(self.all)
 
     def change(self, added: Collection[Acl], removed: Collection[Acl]) -> None:
-        """Change ACLs, those of up to `_AT_ONCE` resources in one transaction. Raises `InvalidRequest`: a
-        name is not legal for a znode; `ServerError`: ZooKeeper does not answer; `MalformedNode`: ACLs cannot
-        be read.
+        """Those of up to `_AT_ONCE` resources in one transaction. Raises `InvalidRequest`: a name is not
+        legal for a znode; `ServerError`: ZooKeeper does not answer; `MalformedNode`.
         """
         wanted: dict[Resource, tuple[set[Acl], set[Acl]]] = {}
         for place, acls in enumerate((added, removed)):
@@ -281,8 +278,8 @@ class ZooKeeperAcls:
 
 
 def start_sharing(file: SecurityFile, users: ZooKeeperUsers | None, acls: ZooKeeperAcls | None) -> None:
-    """Use ZooKeeper for users and ACLs from now on; copies this broker's own there if it has none yet.
-    Raises `InvalidConfig`: it lacks some of the file's; `KafkaError`: it cannot be read.
+    """Use ZooKeeper for users and ACLs; copies this broker's own there if it has none yet. Raises
+    `InvalidConfig`: it lacks some of the file's; `KafkaError`.
     """
     if users is not None:
         users.connect()
@@ -327,10 +324,9 @@ def _move_acls(file: SecurityFile, acls: ZooKeeperAcls) -> None:
 
 
 class _Changes:
-    """*Not thread-safe: lives on the session's thread.* Sequence nodes that announce changes.
-
-    ``changed`` gets the values of new nodes. Read the present state after creating this object, so that no
-    change is missed. Removes old nodes.
+    """*Not thread-safe: lives on the session's thread.* Sequence nodes that announce changes; ``changed``
+    gets the values of new ones. Read the present state after creating this object, so that no change is
+    missed.
     """
 
     def __init__(
@@ -386,7 +382,7 @@ def _make(session: ZooKeeperSession, parents: Iterable[str]) -> None:
 
 
 def _read(read: Callable[[bytes], _T], data: bytes) -> _T | None:
-    """The node's decoded value; logs and returns None if it cannot be read."""
+    """Logs and returns None if the value cannot be read."""
     try:
         return read(data)
     except MalformedNode as e:

@@ -57,11 +57,9 @@ _log = logging.getLogger(__name__)
 
 
 class Broker:
-    """*Thread-safe: the owner calls `start` and `stop`, once each and in this order.*
-
-    Threads: the socket servers', those of `Coordinators`, and one each for flushes; retention, expiry and
-    deletions, which must not delay flushes; the log cleaner; timeouts of delayed fetches, which a slow fsync
-    must not delay.
+    """*Thread-safe: the owner calls `start` and `stop`, once each and in this order.* Threads: the socket
+    servers', those of `Coordinators`, and one each for flushes; retention, expiry and deletions, which must
+    not delay flushes; the log cleaner; timeouts of delayed fetches, which a slow fsync must not delay.
     """
 
     def __init__(
@@ -101,8 +99,7 @@ class Broker:
             self._share_security(self._registration.session)
         self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
         self._settings = BrokerSettings(config, self._logs)
-        self._membership = self._make_membership()
-        self._topics = Topics(self._logs, config, self._membership)
+        self._topics = Topics(self._logs, config)
         self._disk = Scheduler(clock)
         self._flushes = Scheduler(clock)
         self._cleanings = Scheduler(clock)
@@ -116,6 +113,7 @@ class Broker:
         self._coordinators = Coordinators(
             config, self._logs, self._topics, self._fetches, clock, files, self._registration
         )
+        self._topics.membership = self._make_membership()
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
@@ -137,9 +135,8 @@ class Broker:
         return self._logs.meta.cluster_id
 
     def start(self) -> None:
-        """Recover the logs, then serve; clients are answered when this returns. Cleans up on failure. Raises
-        `KafkaError`: a directory, address or broker id is in use, a log cannot be recovered, or ZooKeeper
-        does not answer.
+        """Recover the logs, then serve. Cleans up on failure. Raises `KafkaError`: a directory, address or
+        broker id is in use, a log cannot be recovered, or ZooKeeper does not answer.
         """
         try:
             if self._registration is not None:
@@ -285,9 +282,7 @@ class Broker:
     def _make_registration(self) -> Registration | None:
         if self.config.zookeeper_connect is None:
             return None
-        from kafkalog_broker.server.registration import (
-            Registration,  # without ZooKeeper its client is not loaded
-        )
+        from kafkalog_broker.server.registration import Registration  # it loads ZooKeeper's client
 
         protocols = self.config.protocols
         spoken = (protocols[each.name] for each in self.config.endpoints)
@@ -304,26 +299,17 @@ class Broker:
             self._logs,
             registration.registry,
             registration.ownership,
-            forget=self._forget_topic,
-            offsets_loaded=self._offsets_loaded,
-            bring=self._bring,
+            forget=self._coordinators.groups.offsets.forget_topic,
+            offsets_loaded=self._coordinators.has_loaded_offsets,
+            bring=self._coordinators.bring,
             changed=registration.changed,
         )
-
-    def _bring(self, name: str) -> None:
-        self._coordinators.bring(name)
-
-    def _forget_topic(self, name: str) -> None:
-        self._coordinators.groups.offsets.forget_topic(name)
-
-    def _offsets_loaded(self) -> bool:
-        return self._coordinators.has_loaded_offsets()
 
     def _register(self, listeners: Listeners) -> None:
         if self._registration is None:
             return
         self._topics.watch(self._registration.changed)
-        member = self._membership
+        member = self._topics.membership
         topics = self._topics.all if member is None else member.served
         addresses: dict[str, tuple[str, int]] = {}
         nodes = []
@@ -430,8 +416,8 @@ _OLDEST = 2
 
 @contextmanager
 def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
-    """Context of a broker's start: excludes the objects it creates from later collections. With 10,000
-    partitions scanning them takes a sixth of the start, and later pauses all clients for 0.1 s.
+    """Excludes the objects that a broker's start creates from later collections. With 10,000 partitions
+    scanning them takes a sixth of the start, and later pauses all clients for 0.1 s.
     """
     gc.disable()
     try:
@@ -444,9 +430,8 @@ def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
 
 def look_through_once(clock: Clock) -> Callable[[str, dict[str, int]], None]:
     """Let full collections scan long-lived objects only once an hour; returns the ``gc.callbacks`` entry.
-
-    With 10,000 partitions, or as many group offsets, a full scan stops all clients for 0.1 to 0.4 s.
-    Survivors are skipped until the hour is over, so older garbage cycles stay that long.
+    With 10,000 partitions, or as many group offsets, a full scan stops all clients for 0.1 to 0.4 s. Older
+    garbage cycles stay until the hour is over.
     """
     due = clock.monotonic() + _ALL_THROUGH_SECONDS
 

@@ -31,9 +31,8 @@ class Changed(NamedTuple):
 
 
 class BrokerSettings:
-    """*Thread-safe: ``_lock`` is held over a change; what readers see is replaced as a whole.*
-
-    Changes are stored in the log directories, and the logs follow them at once.
+    """*Thread-safe: ``_lock`` is held over a change; what readers see is replaced as a whole.* Changes are
+    stored in the log directories, and the logs follow them at once.
     """
 
     def __init__(self, given: BrokerConfig, logs: LogManager) -> None:
@@ -60,9 +59,9 @@ class BrokerSettings:
         return self.changed.for_this if name else self.changed.for_all
 
     def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Replace the changed properties of this broker, or of all brokers if ``name`` is empty.
-        Raises `InvalidRequest`: one is not changeable while the broker runs, or has an illegal value;
-        `InvalidConfig`: one is unknown; `StorageError`: the disk failed, and nothing has changed.
+        """Replace the changed properties of this broker, or of all brokers if ``name`` is empty. Raises
+        `InvalidRequest`: not changeable while the broker runs, or an illegal value; `InvalidConfig`: unknown;
+        `StorageError`: nothing has changed.
         """
         with self._lock:
             wanted = self.changed._replace(**{"for_this" if name else "for_all": dict(overrides)})

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from kafkalog_broker.cluster.ownership import CoordinatorPartitions, Ownership
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
@@ -26,13 +29,11 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     from kafkalog_broker.cluster.peers import Peers
     from kafkalog_broker.groups.offset_migration import OffsetMigration
-    from kafkalog_broker.logs.state_topic import Placement
     from kafkalog_broker.server.registration import Registration
-    from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
-_OFFSETS_TOPIC_OVERRIDES = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20)}
-"""As in Kafka: records may be superseded, but must not age out."""
+_T = TypeVar("_T")
 
+_OFFSETS_SEGMENT_BYTES = 100 << 20
 _PARTITIONS_OF_A_CLUSTER = 50
 """Default for the topics of groups and transactions, as in Kafka, so that added brokers share the work."""
 
@@ -43,9 +44,8 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinators:
-    """*Thread-safe: the broker calls `find`, `start`, `close` and `stop`, once each.*
-
-    Threads: group timers, ends of transactions (``transaction_work``), loading, one per other broker called.
+    """*Thread-safe: the broker calls `find`, `start`, `close` and `stop`, once each.* Threads: group timers,
+    ends of transactions (``transaction_work``), loading, one per other broker called.
     """
 
     def __init__(
@@ -59,37 +59,47 @@ class Coordinators:
         registration: Registration | None = None,
     ) -> None:
         registry = None if registration is None else registration.registry
+        ownership = None if registration is None else registration.ownership
         self._config = config
+        self._logs = logs
         self._topics = topics
-        self._clock = clock
-        self._ownership = None if registration is None else registration.ownership
+        self._fetches = fetches
         self._registration = registration
+        self._ownership = ownership
         self._timers = Scheduler(clock)
         self.transaction_work = Scheduler(clock)
         self.producer_ids = ProducerIds(config.directories(), files, registry.take_ids if registry else None)
         self.groups = GroupCoordinator(
-            GroupTopic(
-                logs,
-                create=self._create_offsets_topic,
-                appended=fetches.appended,
-                placement=self._placement(OFFSETS_TOPIC),
+            self._state_topic(
+                GroupTopic, OFFSETS_TOPIC, config.offsets_topic_num_partitions, _OFFSETS_SEGMENT_BYTES
             ),
             clock,
             self._timers,
             *_group_settings(config),
             topics=topics.all,
-            deleting=self._deleting,
+            deleting=frozenset if ownership is None else partial(getattr, ownership, "deleting"),
         )
-        self._peers = self._make_peers()
+        self._peers: Peers | None = None
+        self.offset_migration: OffsetMigration | None = None
+        others = None
+        if ownership is not None:  # else the client is not loaded
+            from kafkalog_broker.groups.offset_migration import OffsetMigration
+            from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
+
+            self._peers = peers = _make_peers(config, ownership, clock)
+            others = ClusterTransactions(peers, ownership, self.transaction_work)
+            self.offset_migration = OffsetMigration(
+                config.directories(), files, logs, ownership, peers, self.groups.offsets
+            )
         self.transactions = TransactionCoordinator(
             logs,
             clock,
             self.producer_ids,
-            transaction_topic(
-                logs,
-                create=self._create_transactions_topic,
-                appended=fetches.appended,
-                placement=self._placement(TRANSACTIONS_TOPIC),
+            self._state_topic(
+                transaction_topic,
+                TRANSACTIONS_TOPIC,
+                config.transaction_state_log_num_partitions,
+                config.transaction_state_log_segment_bytes,
             ),
             Markers(
                 logs,
@@ -97,12 +107,11 @@ class Coordinators:
                 flush=config.transaction_flush_before_end,
                 end_offsets=self.groups.offsets.end_transaction,
                 ended=fetches.transaction_ended,
-                others=self._make_others(),
+                others=others,
             ),
             max_timeout_ms=config.transaction_max_timeout_ms,
             expiration_ms=config.transactional_id_expiration_ms,
         )
-        self.offset_migration = self._make_brought_offsets(files, logs)
         self._to_load: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._loader = threading.Thread(target=self._load, name="state-loader", daemon=True)
 
@@ -175,60 +184,31 @@ class Coordinators:
                 self._registration.changed()
             self.transactions.load()
 
-    def _deleting(self) -> frozenset[str]:
-        return frozenset() if self._ownership is None else self._ownership.deleting
-
-    def _placement(self, name: str) -> Placement | None:
-        if self._ownership is None:
-            return None
-        from kafkalog_broker.cluster.ownership import CoordinatorPartitions
-
-        return CoordinatorPartitions(self._ownership, name)
-
-    def _make_peers(self) -> Peers | None:
+    def _state_topic(
+        self, make: Callable[..., _T], name: str, partitions: int | None, segment_bytes: int
+    ) -> _T:
+        """As in Kafka its records may be superseded, but must not age out."""
         ownership = self._ownership
-        if ownership is None:
-            return None
-        from kafkalog_broker.cluster.peers import Peers, peer_config
+        count = partitions or (1 if ownership is None else _PARTITIONS_OF_A_CLUSTER)
+        overrides = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+        return make(
+            self._logs,
+            create=partial(self._topics.create, name, count, overrides),
+            appended=self._fetches.appended,
+            placement=None if ownership is None else CoordinatorPartitions(ownership, name),
+        )
 
-        listener = self._config.inter_broker_listener
-        name = "" if listener is None else listener.name
-        try:
-            config = peer_config(self._config)
-        except InvalidConfig as e:
-            _log.warning("this broker cannot log in at others, so no transaction is of several: %s", e)
-            config, name = None, ""
-        return Peers(config, lambda broker: ownership.live(name).get(broker), self._clock)
 
-    def _make_others(self) -> ClusterTransactions | None:
-        if self._peers is None or self._ownership is None:
-            return None
-        from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
+def _make_peers(config: BrokerConfig, ownership: Ownership, clock: Clock) -> Peers:
+    from kafkalog_broker.cluster.peers import Peers, peer_config
 
-        return ClusterTransactions(self._peers, self._ownership, self.transaction_work)
-
-    def _make_brought_offsets(self, files: FileSystem, logs: LogManager) -> OffsetMigration | None:
-        if self._peers is None or self._ownership is None:
-            return None
-        from kafkalog_broker.groups.offset_migration import OffsetMigration
-
-        directories = self._config.directories()
-        return OffsetMigration(directories, files, logs, self._ownership, self._peers, self.groups.offsets)
-
-    def _create_transactions_topic(self) -> None:
-        overrides = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(self._config.transaction_state_log_segment_bytes),
-        }
-        configured = self._config.transaction_state_log_num_partitions
-        self._topics.create(TRANSACTIONS_TOPIC, self._partitions(configured), overrides)
-
-    def _create_offsets_topic(self) -> None:
-        configured = self._config.offsets_topic_num_partitions
-        self._topics.create(OFFSETS_TOPIC, self._partitions(configured), _OFFSETS_TOPIC_OVERRIDES)
-
-    def _partitions(self, configured: int | None) -> int:
-        return configured or (1 if self._ownership is None else _PARTITIONS_OF_A_CLUSTER)
+    listener, client = config.inter_broker_listener, None
+    try:
+        client = peer_config(config)
+    except InvalidConfig as e:
+        _log.warning("this broker cannot log in at others, so no transaction is of several: %s", e)
+    name = listener.name if listener is not None and client is not None else ""
+    return Peers(client, lambda broker: ownership.live(name).get(broker), clock)
 
 
 def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, ConsumerGroupSettings]:

@@ -18,10 +18,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One waiting fetch.
-
-    The ``partitions`` are distinct. ``missing_bytes`` counts down as they grow; ``complete`` reads again and
-    answers. A ``committed`` fetch waits for the last stable offset.
+    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One waiting fetch. ``missing_bytes``
+    counts down as its distinct ``partitions`` grow; ``complete`` reads again and answers. A ``committed``
+    fetch waits for the last stable offset.
     """
 
     partitions: Collection[TopicPartition]
@@ -33,10 +32,9 @@ class ParkedFetch:
 
 
 class DelayedFetches:
-    """*Thread-safe.* All parked fetches, by the partitions they wait for.
-
-    ``_lock`` guards the watch lists and every `ParkedFetch`. The thread that unlinks a fetch completes it,
-    outside the lock, so each completes once. Appends to a partition without waiting fetches take no lock.
+    """*Thread-safe: ``_lock`` guards the watch lists and every `ParkedFetch`.* The thread that unlinks a
+    fetch completes it, outside the lock, so each completes once. Appends to a partition without waiting
+    fetches take no lock.
     """
 
     def __init__(self, timer: Scheduler) -> None:
@@ -51,8 +49,8 @@ class DelayedFetches:
         return self._count
 
     def park(self, fetch: ParkedFetch, wait_seconds: float) -> None:
-        """Keep ``fetch`` until its bytes have arrived, or for ``wait_seconds``.
-        The caller then reads again, and calls `wake` if an append came between its first read and this call.
+        """Keep ``fetch`` until its bytes have arrived, or for ``wait_seconds``. The caller then calls `wake`
+        if an append came between its first read and this call.
         """
         with self._lock:
             for partition in fetch.partitions:
@@ -69,8 +67,8 @@ class DelayedFetches:
             self.wake(fetch)
 
     def appended(self, partition: TopicPartition, size_bytes: int, *, stable: bool = True) -> None:
-        """Complete the fetches for which ``size_bytes`` more in ``partition`` are enough.
-        Fetches of committed data are skipped unless the bytes are ``stable``.
+        """Complete the fetches for which ``size_bytes`` more are enough; of committed data only if
+        ``stable``.
         """
         if partition not in self._watchers:
             return
@@ -86,7 +84,7 @@ class DelayedFetches:
         _complete(ready)
 
     def transaction_ended(self, partition: TopicPartition, size_bytes: int) -> None:
-        """Complete fetches of committed data after a marker of ``size_bytes`` was appended."""
+        """Complete fetches of committed data after a marker of ``size_bytes``."""
         if partition not in self._watchers:
             return
         with self._lock:
@@ -151,9 +149,8 @@ _MAX_CLIENTS = 10_000
 
 class FetchTurns:
     """*Thread-safe: ``_lock`` guards the table.* The first partition that an answer left out, by client.
-
     Without fetch sessions a client may list its partitions in the same order each time, and the last ones
-    would starve. The entry is only a hint: it is used if the next request has that partition.
+    would starve. It is only a hint: the next request may not have that partition.
     """
 
     def __init__(self, max_clients: int = _MAX_CLIENTS) -> None:
@@ -162,11 +159,10 @@ class FetchTurns:
         self._lock = threading.Lock()
 
     def first_of(self, peer: str) -> TopicPartition | None:
-        """The partition with which the next answer to ``peer`` begins, or None."""
         return self._places.get(peer)
 
     def note(self, peer: str, left_out: TopicPartition | None) -> None:
-        """Remember the first partition that an answer to ``peer`` left out; None if it left out none."""
+        """None if the answer to ``peer`` left out none."""
         if left_out is None and peer not in self._places:
             return
         with self._lock:

@@ -59,12 +59,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """*Thread-safe: every part is.* The broker's parts that handlers use.
-
-    ``endpoint`` returns the host and port for clients; a call, because port 0 is resolved only when the
-    socket is bound. ``config`` is the startup configuration, ``settings`` the current one.
-    ``transaction_work`` has its own thread. ``zookeeper_offsets``, ``ownership`` and ``offset_migration`` are
-    set only with ZooKeeper. Without an ``authorizer`` everything is allowed.
+    """*Thread-safe: every part is.* The broker's parts that handlers use. ``endpoint`` returns the host and
+    port for clients; a call, because port 0 is resolved late. ``config`` is the startup configuration,
+    ``settings`` the current one. ``transaction_work`` has its own thread. The last three are set only with
+    ZooKeeper. Without an ``authorizer`` everything is allowed.
     """
 
     config: BrokerConfig
@@ -111,12 +109,11 @@ class Context:
 
     @property
     def client_host(self) -> str:
-        """The client's address, as Kafka writes it: ``/127.0.0.1``."""
+        """As Kafka writes it: ``/127.0.0.1``."""
         return "/" + self.session.host
 
     @property
     def principal(self) -> Principal:
-        """Who asks. A renewed login does not change it."""
         return self.session.principal
 
     def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
@@ -185,7 +182,6 @@ class Context:
             self.reply.close()
 
     def later(self, handle: Callable[[], Any]) -> Callable[[], None]:
-        """`finish` as a function without arguments."""
         return partial(self.finish, handle)
 
     def finish_in_worker(self, handle: Callable[[], Any]) -> None:
@@ -233,12 +229,10 @@ _H = TypeVar("_H", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One API that this broker serves and lists in ApiVersions. The range of versions is inclusive.
-
-    ``needs`` are the operations for which the handler asks its `Context`, resource by resource. Requests that
-    ``takes_long`` selects run in a worker. A ``short_cut`` sees the request before it is decoded and answers
-    as the handler would. ``unknown_version`` gives the answer, in version 0, to an unserved version; without
-    it such a request closes its connection.
+    """One API that this broker serves and lists in ApiVersions; versions are inclusive. ``needs`` are the
+    operations for which the handler asks its `Context`. Requests that ``takes_long`` selects run in a worker.
+    A ``short_cut`` sees the request before it is decoded. ``unknown_version`` gives the answer, in version 0,
+    to an unserved version; without it such a request closes its connection.
     """
 
     key: ApiKey
@@ -281,10 +275,8 @@ _request_log = logging.getLogger("kafkalog_broker.requests")
 
 
 class Dispatcher:
-    """*Thread-safe: it has no state of its own.* Decodes requests, calls handlers, encodes answers.
-
-    Closes the connection of a request that cannot be decoded, as its response layout is unknown; answers all
-    other errors with an error code.
+    """*Thread-safe: it has no state of its own.* Closes the connection of a request that cannot be decoded,
+    as its response layout is unknown; answers all other errors with an error code.
     """
 
     def __init__(self, services: Services) -> None:

@@ -88,9 +88,8 @@ def append(request: v07.ProduceRequest, services: Services, kind: v07.RequestTyp
 
 
 def multi_produce(request: v07.MultiProduceRequest, services: Services) -> None:
-    """Append each part; skips a part that is too large, while any other error ends the request.
-
-    Does nothing if the request needs more new topics than one request may create.
+    """Append each part; skips a part that is too large, while any other error ends the request. Does nothing
+    if it needs more new topics than one request may create.
     """
     unknown = {part.topic for part in request.produces}.difference(services.topics.all())
     if len(unknown) > COSTLY_ELEMENTS:
@@ -133,10 +132,9 @@ _PART_HEADER_BYTES = 6
 
 
 def multi_fetch(request: v07.MultiFetchRequest, services: Services) -> v07.MultiFetchResponse:
-    """All parts, as far as they fit into one answer; the last ones are cut, down to nothing.
-
-    Each part with messages keeps its file open until sent. With more parts than open files allow, reading
-    starts at a random part, as the broker does not remember which parts were left empty.
+    """All parts, as far as they fit into one answer; the last ones are cut, down to nothing. Each part with
+    messages keeps its file open until sent. With more parts than open files allow, reading starts at a random
+    part, as the broker does not remember which parts were left empty.
     """
     count, most_files = len(request.fetches), services.logs.files_per_answer()
     left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
@@ -196,10 +194,8 @@ HANDLERS: Mapping[type, tuple[v07.RequestType, Handler07]] = MappingProxyType(
 def _guarded(
     handler: Handler07, request: Any, services: Services, authorizer: Authorizer, session: Session
 ) -> v07.Response | None:
-    """Call the handler as far as the client is authorized.
-
-    A denied read gets 0.7's code for unknown errors, in its part of a multi-fetch. Writes have no answer in
-    this protocol, so their denial is raised and closes the connection.
+    """Call the handler as far as the client is authorized. A denied read gets 0.7's code for unknown errors,
+    in its part of a multi-fetch. Writes have no answer, so their denial closes the connection.
     """
     if isinstance(request, v07.ProduceRequest | v07.MultiProduceRequest):
         parts = request.produces if isinstance(request, v07.MultiProduceRequest) else (request,)
@@ -236,10 +232,9 @@ def _guarded(
 
 
 class Dispatcher07:
-    """*Thread-safe: it has no state of its own.* Decodes requests, calls handlers, encodes answers.
-
-    There is no correlation id: the channel keeps answers in the order of requests. A request that cannot be
-    decoded, or fails without having an answer, closes its connection.
+    """*Thread-safe: it has no state of its own.* There is no correlation id: the channel keeps answers in the
+    order of requests. A request that cannot be decoded, or fails without having an answer, closes its
+    connection.
     """
 
     def __init__(self, services: Services) -> None:

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,8 +81,7 @@ class Listeners:
         timers: Scheduler,
     ) -> None:
         """``services`` are the handlers', except for logs and address, which each listener has of its own, so
-        that clients stay with the listener they came to. ``timers`` delays the answers to failed logins.
-        Raises `InvalidConfig`: a listener has no certificate, or no login mechanism.
+        that clients stay with the listener they came to. Raises `InvalidConfig`.
         """
         self._config = config
         self._services = services
@@ -114,7 +113,6 @@ class Listeners:
         memory: RequestMemory,
         addresses: AddressLimits,
     ) -> SocketServer:
-        """One listener's server, with its login in front of the handler."""
         config, name = self._config, endpoint.name
         own = config.listener_properties.of(name)
         sessions: Sessions = partial(_session, name)
@@ -200,9 +198,7 @@ class Listeners:
         return {name: server.port for name, server in self._servers.items()}
 
     def start(self) -> None:
-        """Listen and serve; connections are answered when this returns.
-        Raises `InvalidConfig`: one address cannot be used; then none is.
-        """
+        """Listen and serve. Raises `InvalidConfig`: one address cannot be used; then none is."""
         started = []
         try:
             for server in self._servers.values():
@@ -231,7 +227,7 @@ def mechanisms_of(
     keys: list[tuple[SignedTokens, int]],
 ) -> dict[str, Mechanism]:
     """A listener's login mechanisms, in configured order; adds the token keys to refresh, with the interval
-    in ms, to ``keys``. Raises `InvalidConfig`: there is no mechanism, or one lacks a property.
+    in ms, to ``keys``. Raises `InvalidConfig`.
     """
     found: dict[str, Mechanism] = {}
     for mechanism in properties.of(listener).sasl_enabled_mechanisms:
@@ -378,42 +374,31 @@ class SecuredSession(Session):
         self.admitted = True
 
 
+@dataclass(eq=False)
 class LoginGate:
-    """*Thread-safe: its only state is in sessions, each in its processor's thread.*
-
-    The handler of a SASL listener: passes requests to the ``handler`` once their client has logged in.
+    """*Thread-safe: its only state is in sessions, each in its processor's thread.* The handler of a SASL
+    listener: passes requests to ``handler`` once their client has logged in. ``after`` runs a function in
+    another thread after some seconds: for answers to failed logins.
     """
 
-    def __init__(
-        self,
-        handler: RequestHandler,
-        mechanisms: Mapping[str, Mechanism],
-        *,
-        clock: Clock,
-        metrics: Metrics,
-        after: Callable[[float, Callable[[], object]], object],
-        delay_seconds: float,
-    ) -> None:
-        """``after`` runs a function in another thread after some seconds: for answers to failed logins."""
-        self._handler = handler
-        self._mechanisms = mechanisms
-        self._clock = clock
-        self._metrics = metrics
-        self._after = after
-        self._delay_seconds = delay_seconds
+    handler: RequestHandler
+    mechanisms: Mapping[str, Mechanism]
+    _: KW_ONLY
+    clock: Clock
+    metrics: Metrics
+    after: Callable[[float, Callable[[], object]], object]
+    delay_seconds: float
 
     def login(self) -> Login:
-        """For a new connection."""
-        return Login(self._mechanisms)
+        return Login(self.mechanisms)
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
-        """Handle one request in a processor's thread; never raises for a client's input."""
         session: SecuredSession = reply.session
         login = session.login
         if login is None:
             raise RuntimeError("a SASL listener's session has a login")
-        if login.is_in(frame) and (login.expires is None or self._clock.monotonic() < login.expires):
-            return self._handler(frame, reply)
+        if login.is_in(frame) and (login.expires is None or self.clock.monotonic() < login.expires):
+            return self.handler(frame, reply)
         if login.may_block:
             # Nothing else touches the login while a worker asks the mechanism.
             reply.work_on(partial(self._work, login, frame, reply))
@@ -421,7 +406,7 @@ class LoginGate:
         return self._act(self._judged(login, frame), login, frame, reply)
 
     def _judged(self, login: Login, frame: bytearray) -> LoginStep:
-        return login.take(frame, self._clock.monotonic(), self._clock.time_ms())
+        return login.take(frame, self.clock.monotonic(), self.clock.time_ms())
 
     def _work(self, login: Login, frame: bytearray, reply: Reply) -> None:
         parts = self._act(self._judged(login, frame), login, frame, reply)
@@ -431,18 +416,18 @@ class LoginGate:
     def _act(self, step: LoginStep, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
         session: SecuredSession = reply.session
         if step.verdict is Verdict.SERVE:
-            return self._handler(frame, reply)
+            return self.handler(frame, reply)
         if step.verdict is Verdict.REFUSE:
-            self._metrics.logins(session.listener, login.mechanism, "failed").inc()
+            self.metrics.logins(session.listener, login.mechanism, "failed").inc()
             _log.info("login from %s at %s failed: %s", reply.peer, session.listener, step.why)
             last = partial(reply.send_last, step.parts) if step.parts is not None else reply.close
-            if self._delay_seconds:
-                self._after(self._delay_seconds, last)
+            if self.delay_seconds:
+                self.after(self.delay_seconds, last)
             else:
                 last()
             return None
         if step.accepted and login.principal is not None:
             session.principal, session.admitted = login.principal, True
-            self._metrics.logins(session.listener, login.mechanism, "succeeded").inc()
+            self.metrics.logins(session.listener, login.mechanism, "succeeded").inc()
             _log.debug("%s logged in from %s at %s", login.principal, reply.peer, session.listener)
         return step.parts

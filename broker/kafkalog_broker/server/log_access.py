@@ -5,7 +5,7 @@ checks; and limits on the work of one request.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -26,8 +26,8 @@ _NOT_GIVEN = -1
 
 
 def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
-    """Check a client's leader epoch; -1 means that it gives none.
-    Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below.
+    """-1 means that the client gives none. Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours,
+    FENCED_LEADER_EPOCH below.
     """
     if epoch in (_NOT_GIVEN, LEADER_EPOCH):
         return
@@ -64,10 +64,8 @@ class TimeAllowance:
 
 
 class Allowance:
-    """*Not thread-safe: one request's.* Bytes that may still be read and made for it.
-
-    It may be overdrawn by one message set, as a set is finished once begun. Bytes that the kernel sends
-    without our reading them cost nothing.
+    """*Not thread-safe: one request's.* Bytes that may still be read and made for it. It may be overdrawn by
+    one message set. Bytes that the kernel sends without our reading them cost nothing.
     """
 
     __slots__ = ("_left", "_size", "_whole", "short")
@@ -164,24 +162,21 @@ Views = Mapping[str, View]
 NO_VIEWS: Views = MappingProxyType({})
 
 
+@dataclass(eq=False)
 class LogAccess:
-    """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may use them.
-
-    Appends are stored as sent, so they are refused for topics of another family; reads of those go through
-    the family's view, if there is one. With an ``ownership``, partitions of other brokers are refused.
+    """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may use them:
+    appends to topics of another family are refused; reads of those go through the family's view, if there is
+    one. With an ``ownership``, partitions of other brokers are refused.
     """
 
-    def __init__(
-        self, logs: LogManager, family: LogFamily, views: Views = NO_VIEWS, ownership: Ownership | None = None
-    ) -> None:
-        self._logs = logs
-        self._ownership = ownership
-        self._views = views
-        self.family = family
+    logs: LogManager
+    family: LogFamily
+    views: Views = NO_VIEWS
+    ownership: Ownership | None = None
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log of a partition in the listener's own format.
-        Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT for another family, and `RegisteredElsewhere`.
+        """The log in the listener's own format. Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT for
+        another family, and `RegisteredElsewhere`.
         """
         log = self._find(partition)
         if log.family is not self.family:
@@ -194,18 +189,18 @@ class LogAccess:
         try:
             self.log(partition)
         except RegisteredElsewhere:
-            if self._ownership is None or not self._ownership.known:
+            if self.ownership is None or not self.ownership.known:
                 raise
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
-        """A partition's log for reading, within a part of the request's ``allowance``.
-        A topic of another family is refused only if the family has no view.
+        """A log for reading, within a part of the request's ``allowance``; of another family through its
+        view.
         """
         log = self._find(partition)
         if log.family is self.family:
             self._check(partition)
             return log
-        view = self._views.get(log.family.generation)
+        view = self.views.get(log.family.generation)
         if view is None:
             raise self._foreign(log)
         return view(log, allowance.part())
@@ -213,17 +208,17 @@ class LogAccess:
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
         """`LogManager.delete_records`, with the checks of `log`."""
         self.log(partition)
-        return self._logs.delete_records(partition, offset)
+        return self.logs.delete_records(partition, offset)
 
     def check_exists(self, partition: TopicPartition) -> None:
         """Refuse a partition that does not exist or is offline, whatever its family or owner."""
-        topic = None if self._ownership is None else self._ownership.topic(partition.topic)
+        topic = None if self.ownership is None else self.ownership.topic(partition.topic)
         if topic is None or partition.partition not in topic.stored.partitions:
-            self._logs.log(partition)
+            self.logs.log(partition)
 
     def directories(self, wanted: set[TopicPartition] | None) -> list[DirectoryContents]:
         """The data directories with the sizes of their partitions, only the ``wanted`` ones unless None."""
-        found = self._logs.directories()
+        found = self.logs.directories()
         if wanted is None:
             return found
         return [
@@ -231,21 +226,21 @@ class LogAccess:
         ]
 
     def files_per_answer(self) -> int:
-        return self._logs.files_per_answer()
+        return self.logs.files_per_answer()
 
     def _find(self, partition: TopicPartition) -> Log:
         try:
-            return self._logs.log(partition)
+            return self.logs.log(partition)
         except UnknownTopicOrPartition:
-            ownership = self._ownership
+            ownership = self.ownership
             topic = None if ownership is None else ownership.topic(partition.topic)
             if ownership is not None and topic is not None and partition.partition in topic.stored.partitions:
                 ownership.check(partition)
             raise
 
     def _check(self, partition: TopicPartition) -> None:
-        if self._ownership is not None:
-            self._ownership.check(partition)
+        if self.ownership is not None:
+            self.ownership.check(partition)
 
     def _foreign(self, log: Log) -> ServerError:
         return ServerError(

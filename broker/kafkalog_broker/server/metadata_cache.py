@@ -49,9 +49,7 @@ class _Owners(NamedTuple):
 
 
 class MetadataCache:
-    """*Thread-safe: ``_lock`` guards it.* Without an ``ownership`` this broker leads every partition; else
-    live owners lead the partitions of 0.8 and later.
-    """
+    """*Thread-safe: ``_lock`` guards it.* Without an ``ownership`` this broker leads every partition."""
 
     def __init__(
         self, node_id: int, ownership: Ownership | None = None, *, max_bytes: int = KEPT_BYTES

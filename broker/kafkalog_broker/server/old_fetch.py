@@ -41,9 +41,8 @@ _LIMITS = (
 
 
 class OlderReader:
-    """*Not thread-safe: one request's.* A log as a `ReadableLog` for a client of Fetch 0 to 9.
-
-    An answer is either a part of the file, up to the first entry the client cannot read, or all converted.
+    """*Not thread-safe: one request's.* A log for a client of Fetch 0 to 9. An answer is either a part of the
+    file, up to the first entry the client cannot read, or all converted.
     """
 
     def __init__(
@@ -63,9 +62,7 @@ class OlderReader:
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
     ) -> Entries:
-        """Entries from the one that contains ``offset``, up to ``max_bytes``; the first may exceed it if
-        ``at_least_one``. Converted data may end within an entry, as is usual for these clients.
-        """
+        """As `ReadableLog.read`. Converted data may end within an entry, as is usual for these clients."""
         piece = self._log.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
         if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
             return piece

@@ -78,13 +78,12 @@ class Presence:
 class Registration:
     """*Thread-safe.* Keeps this broker's ephemeral nodes in line with its topics, through expired sessions.
 
-    The owner calls `connect`, `agree_on_cluster`, `look`, `start` and `stop`, in this order. `start`
-    registers in the caller's thread, so that startup fails if the id is in use. From then on the thread
-    ``registration`` writes the differences: after `changed`, after a session was renewed, and after a pause
-    if something failed. Only the registering thread touches ``_made``.
+    Call `connect`, `agree_on_cluster`, `look`, `start` and `stop`, in this order. `start` registers in the
+    caller's thread, so that startup fails if the id is in use. From then on the thread ``registration``
+    writes the differences: after `changed`, after a session was renewed, and after a pause if something
+    failed. Only the registering thread touches ``_made``; it also runs `Membership.reconcile`.
 
-    With a listener of Kafka 0.8 or later there are an ``ownership``, updated with the live brokers, and a
-    ``registry`` of the cluster's topics; the same thread runs `Membership.reconcile`.
+    ``ownership`` and ``registry`` are set with a listener of Kafka 0.8 or later.
     """
 
     def __init__(
@@ -94,8 +93,8 @@ class Registration:
         clock: Clock,
         session: ZooKeeperSession | None = None,
     ) -> None:
-        """``protocols`` are the listeners' wires: PLAINTEXT is that of 0.8 and later, secured or not.
-        ``session`` defaults to one made from ``config``. Raises `InvalidConfig`: two layouts share znodes.
+        """``protocols`` are the listeners' wires: PLAINTEXT is that of 0.8 and later, secured or not. Raises
+        `InvalidConfig`: two layouts share znodes.
         """
         self._config = config
         self._clock = clock
@@ -188,10 +187,8 @@ class Registration:
         reconciled: Callable[[], object] = lambda: None,
     ) -> None:
         """Set what to register: the address of each protocol, and the topics, which are read each time.
-
-        ``listeners`` are those of 0.8 and later; without a PLAINTEXT one there is no address for it.
-        ``membership`` keeps the disk as the registry says. The registering thread calls ``reconciled`` after
-        each reconciliation, and when another broker has our id.
+        ``listeners`` are those of 0.8 and later. The registering thread calls ``reconciled`` after each
+        reconciliation, and when another broker has our id.
         """
         since_ms = self._clock.time_ms()
         self._topics = topics
@@ -266,8 +263,8 @@ class Registration:
                 self._clock.sleep(_LOOK_SECONDS)
 
     def register(self) -> bool:
-        """Create missing nodes and remove stale ones; called by `start`, then by the thread on each change.
-        False to try again: another broker's nodes are in the way, or the session has ended meanwhile.
+        """Create missing nodes and remove stale ones; False to try again: another broker's nodes are in the
+        way, or the session has ended meanwhile.
         """
         stops = self._pulse.beat()
         session = self._session.credentials[0]
@@ -361,11 +358,9 @@ class Registration:
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* The ``offsets`` znodes of groups, shared with consumers that use ZooKeeper directly.
-
-    ZooKeeper may take seconds to answer, so `in_turn` runs the work of each request on the thread
-    ``zookeeper-offsets``, one after the other, instead of a processor thread. A connection has one request
-    at a time, so the queue is no longer than the number of connections.
+    """*Thread-safe.* The ``offsets`` znodes of groups, shared with consumers that use ZooKeeper directly. It
+    may take seconds to answer, so `in_turn` runs the work of each request on one thread,
+    ``zookeeper-offsets``.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout) -> None:
@@ -374,12 +369,11 @@ class ZooKeeperOffsets:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-offsets")
 
     def in_turn(self, work: Callable[[], None]) -> None:
-        """Queue the work of one request. Returns at once."""
         self._worker.submit(work)
 
     def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
         """The group's next offset, or None. Blocks. Raises `ServerError`: ZooKeeper does not answer
-        (retriable), or the group's name is not legal for a znode; `MalformedNode`: the znode holds no offset.
+        (retriable), or the group's name is not legal for a znode; `MalformedNode`.
         """
         try:
             offset = read_group_offset(
@@ -390,9 +384,7 @@ class ZooKeeperOffsets:
         return None if offset is None else CommittedOffset(offset)
 
     def write(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """Store the group's next offset. Blocks. Raises `InvalidRequest` if negative, and `ServerError` as
-        `read`.
-        """
+        """Blocks. Raises `InvalidRequest` if negative, and `ServerError` as `read`."""
         if offset < 0:
             raise InvalidRequest(f"{partition}: offset {offset}")
         try:

@@ -42,18 +42,17 @@ _T = TypeVar("_T")
 
 
 class Topics:
-    """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them.
+    """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them. Readers take no
+    lock: the manager returns snapshots, and does not let two requests create one topic. ``_changing`` is held
+    while `watch`'s callback runs.
 
-    Readers take no lock: the manager returns snapshots, and does not let two requests create one topic.
-    ``_changing`` is held while `watch`'s callback runs.
-
-    With a ``membership`` the topics of 0.8 and later are the cluster's, with the partitions of all brokers,
-    and changes are registered in ZooKeeper first.
+    With a ``membership``, set before the start, the topics of 0.8 and later are the cluster's, with the
+    partitions of all brokers, and changes are registered in ZooKeeper first.
     """
 
-    def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
+    def __init__(self, logs: LogManager, config: BrokerConfig) -> None:
         self._logs = logs
-        self._membership = membership
+        self.membership: Membership | None = None
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
@@ -62,14 +61,12 @@ class Topics:
         self._merged: tuple[object, object, Mapping[str, StoredTopic]] = (None, None, {})
 
     def watch(self, changed: Callable[[], object]) -> None:
-        """Call ``changed`` after each creation, widening or deletion of a topic, in the thread that did it.
-        It must be quick, as it blocks other changes of topics.
-        """
+        """Call ``changed`` after each creation, widening or deletion of a topic; it must be quick."""
         self._changed = changed
 
     def all(self) -> Mapping[str, StoredTopic]:
         here = self._logs.topics()
-        member = self._membership
+        member = self.membership
         view = None if member is None else member.ownership.view
         if member is None or view is None:
             return here
@@ -101,11 +98,9 @@ class Topics:
             raise UnknownTopicId(f"no topic has the id {topic_id}") from None
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """The checks of `create`.
-
-        Raises `InvalidTopic`: the name is illegal or collides with another; `TopicAlreadyExists`;
-        `InvalidPartitions`: below 1; `ServerError`: POLICY_VIOLATION above `MAX_PARTITIONS`; `InvalidConfig`:
-        a property is unknown or has an illegal value.
+        """The checks of `create`. Raises `InvalidTopic`: the name is illegal or collides with another;
+        `TopicAlreadyExists`; `InvalidPartitions`; `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`;
+        `InvalidConfig`.
         """
         family, properties = family_and_properties(overrides)
         topics = self.all()
@@ -122,17 +117,15 @@ class Topics:
         overrides: Mapping[str, str] | None = None,
         owners: Sequence[int] | None = None,
     ) -> StoredTopic:
-        """Create a topic with a random id; ``partition_count`` defaults to ``num.partitions``.
-
-        `GENERATION_PROPERTY` in ``overrides`` fixes the generation of its messages. ``owners`` are its
-        partitions' brokers, by default the live ones in turn. Raises as `check_new`, and `ServerError`
-        REQUEST_TIMED_OUT: ZooKeeper does not answer.
+        """Create a topic with a random id. `GENERATION_PROPERTY` in ``overrides`` fixes the generation of its
+        messages. ``owners`` are its partitions' brokers, by default the live ones in turn. Raises as
+        `check_new`, and `ServerError` REQUEST_TIMED_OUT: ZooKeeper does not answer.
         """
         overrides = overrides or {}
         count = self._config.num_partitions if partition_count is None else partition_count
         self.check_new(name, count, overrides)
         family, properties = family_and_properties(overrides)
-        member = self._membership
+        member = self.membership
         if member is None:
             made = self._create_here(name, count, properties, family)
         else:
@@ -206,7 +199,7 @@ class Topics:
         check_partition_count(total)
         if validate_only:
             return
-        member = self._membership
+        member = self.membership
         if member is None or not member.ownership.shares(topic):
             self._logs.add_partitions(name, total)
         else:
@@ -229,14 +222,14 @@ class Topics:
     def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
     ) -> None:
-        """Replace the topic's own properties by ``change`` of them; its logs follow at once.
-        Raises `UnknownTopicOrPartition`; `InvalidConfig`: a property is unknown, illegal or fixed.
+        """Replace the topic's own properties by ``change`` of them. Raises `UnknownTopicOrPartition`,
+        `InvalidConfig`.
         """
         topic = self.get(name)
         overrides = self._changed_overrides(change, topic.overrides)
         if validate_only:
             return
-        member = self._membership
+        member = self.membership
         if member is not None and member.ownership.shares(topic):
             member.ownership.check_known()
             overrides = member.registry.configure(name, partial(self._changed_overrides, change))
@@ -260,7 +253,7 @@ class Topics:
         """
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
-        topic, member = self.get(name), self._membership
+        topic, member = self.get(name), self.membership
         if member is None or not member.ownership.shares(topic):
             self._logs.delete_topic(name, goes_too)
         else:

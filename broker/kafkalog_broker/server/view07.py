@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from weakref import ref
 
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
@@ -56,9 +57,8 @@ class View07:
         return LogAsBatches(log, allowance, self)
 
     def refused(self, log: Log, offset: int, reason: KafkaError) -> ServerError:
-        """The error for an entry without an equivalent batch; logs it the first time.
-
-        Not CORRUPT_MESSAGE, which kafka-python takes for transient and retries without telling its user.
+        """The error for an entry without an equivalent batch; logs it the first time. Not CORRUPT_MESSAGE,
+        which kafka-python takes for transient and retries without telling its user.
         """
         partition = log.topic_partition
         text = f"{partition}: the entry at offset {offset} cannot be given as a record batch: {reason}"
@@ -71,27 +71,27 @@ class View07:
         return ServerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
 
 
+@dataclass(eq=False)
 class LogAsBatches:
     """*Not thread-safe: one request's.* A log of 0.7 as a `ReadableLog`."""
 
-    def __init__(self, log: Log, allowance: Allowance, shared: View07) -> None:
-        self._log = log
-        self._allowance = allowance
-        self._shared = shared
+    log: Log
+    allowance: Allowance
+    shared: View07
 
     @property
     def start_offset(self) -> int:
-        return self._log.start_offset
+        return self.log.start_offset
 
     @property
     def readable_end(self) -> int:
         """The end of flushed data, as for readers of 0.7."""
-        return self._log.readable_end
+        return self.log.readable_end
 
     @property
     def last_stable_offset(self) -> int:
         """`readable_end`: 0.7 has no transactions."""
-        return self._log.readable_end
+        return self.log.readable_end
 
     def read(
         self,
@@ -101,11 +101,10 @@ class LogAsBatches:
         at_least_one: bool,
         committed_only: bool = False,  # noqa: ARG002 - all is committed
     ) -> MemorySlice:
-        """Batches from the one that contains ``offset``, up to ``max_bytes``; the first may exceed it if
-        ``at_least_one``. Empty if the request's allowance is spent. Raises as `Log.read`, and `ServerError`
-        UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
+        """Batches from the one that contains ``offset``, as `ReadableLog.read`. Empty if the allowance is
+        spent. Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
         """
-        log, allowance, boundaries = self._log, self._allowance, self._shared.boundaries
+        log, allowance, boundaries = self.log, self.allowance, self.shared.boundaries
         end = log.readable_end
         log.read(offset, 0, at_least_one=False).close()  # checks the offset
         boundaries.note(log, end)
@@ -114,14 +113,14 @@ class LogAsBatches:
         try:
             position = boundaries.find(log, offset, allowance)
         except CorruptMessage as e:
-            raise self._shared.refused(log, offset, e) from None
+            raise self.shared.refused(log, offset, e) from None
         if position is None:
             return _made([])
         return _made(self._batches(position, end, max_bytes, at_least_one))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Time and start of the first segment modified at or after the time; later appends follow it."""
-        for segment in self._log.facts():
+        for segment in self.log.facts():
             if segment.age_timestamp >= timestamp_ms:
                 return segment.age_timestamp, segment.base_offset
         return None
@@ -130,7 +129,7 @@ class LogAsBatches:
         return None
 
     def facts(self) -> list[SegmentFacts]:
-        return self._log.facts()
+        return self.log.facts()
 
     def _batches(self, position: int, end: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
         found: list[bytes] = []
@@ -144,27 +143,27 @@ class LogAsBatches:
                 size += len(converted.batch)
                 count += converted.message_count
                 position += len(entry)
-                if size >= max_bytes or self._allowance.spent:
+                if size >= max_bytes or self.allowance.spent:
                     break
         except _UNTELLABLE as e:
             if not found:
-                raise self._shared.refused(self._log, position, e) from None
+                raise self.shared.refused(self.log, position, e) from None
             # Return the entries before it; the client gets the error with its next request.
-        self._shared.boundaries.note(self._log, position)
-        self._shared.metrics.converted_messages.inc(count)
-        self._shared.metrics.converted_bytes.inc(size)
+        self.shared.boundaries.note(self.log, position)
+        self.shared.metrics.converted_messages.inc(count)
+        self.shared.metrics.converted_bytes.inc(size)
         return found
 
     def _convert(self, entry: memoryview, offset: int) -> ConvertedEntry:
         converted = batch_of_entry(entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=LEADER_EPOCH)
-        self._allowance.take(max(len(entry), len(converted.batch), converted.block_bytes))
+        self.allowance.take(max(len(entry), len(converted.batch), converted.block_bytes))
         return converted
 
     def _entries(self, position: int, end: int) -> Iterator[memoryview]:
         """Whole entries from ``position``, where one begins; reads more as needed."""
         wanted = _READ_BYTES
         while position < end:
-            data = memoryview(read_bytes(self._log, position, wanted))
+            data = memoryview(read_bytes(self.log, position, wanted))
             pos = 0
             while (found := entry_header(data, pos)) is not None and found[1] <= len(data):
                 yield data[pos : found[1]]
@@ -197,10 +196,8 @@ _HEAD_BYTES = 4 << 10
 
 
 class Boundaries:
-    """*Thread-safe: ``_lock`` guards the tables.* Sorted offsets at which entries begin, by log.
-
-    With too many rows, the table of the least recently used log is dropped; of a single log, its older half.
-    Rows of segments removed by retention are dropped when the log is next used.
+    """*Thread-safe: ``_lock`` guards the tables.* Sorted offsets at which entries begin, by log. With too
+    many rows, the table of the least recently used log is dropped; of a single log, its older half.
     """
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
@@ -229,8 +226,8 @@ class Boundaries:
                 self._make_room()
 
     def find(self, log: Log, offset: int, allowance: Allowance) -> int | None:
-        """Offset of the entry that contains the byte ``offset``, which is below the readable end.
-        None if the allowance is spent first; the next call continues from there.
+        """Offset of the entry that contains the byte ``offset``, which is below the readable end; None if the
+        allowance is spent first, to be continued by the next call.
         """
         position = self._nearest(log, offset)
         if position == offset and not allowance.spent:

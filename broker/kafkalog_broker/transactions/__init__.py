@@ -1,1 +1,1 @@
-"""Producer ids."""
+"""Transactions and producer ids."""

@@ -89,9 +89,8 @@ class _Spread:
 
 
 class Question:
-    """*Guarded by the lock of its partition and producer.* Whether a partition is in a transaction.
-
-    Created before the coordinator is asked. The transaction's marker drops it, so late answers are ignored.
+    """*Guarded by the lock of its partition and producer.* Whether a partition is in a transaction. Created
+    before the coordinator is asked. The transaction's marker drops it, so late answers are ignored.
     """
 
     __slots__ = ("epoch", "is_in")
@@ -105,11 +104,9 @@ _Key = tuple[TopicPartition, int]
 
 
 class TxnVerification:
-    """*Thread-safe.* What other coordinators answered: which of our partitions are in open transactions, by
-    partition and producer id.
-
-    A key's lock, one of ``_locks``, is held while data or the marker of its transaction is appended, so no
-    data follows the marker. It comes before the log's lock. ``_table`` guards the dictionary itself.
+    """*Thread-safe.* Which of our partitions other coordinators say are in open transactions, by partition
+    and producer id. A key's lock, one of ``_locks``, is held while data or the marker of its transaction is
+    appended, so no data follows the marker. It comes before the log's lock. ``_table`` guards the dictionary.
     """
 
     def __init__(self, remembered: int = _REMEMBERED) -> None:
@@ -270,7 +267,7 @@ class ClusterTransactions:
         self, producer_ids: Iterable[int], on_answer: Callable[[frozenset[int] | None], None]
     ) -> None:
         """Ask all other coordinators which of these producers have an open transaction. ``on_answer`` gets
-        them, from any thread, or None if a coordinator did not answer.
+        them, from any thread, or None if one did not answer.
         """
         ownership = self._ownership
         topic, view = ownership.topic(TRANSACTIONS_TOPIC), ownership.view

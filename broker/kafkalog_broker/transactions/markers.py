@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from kafkalog_broker.logs.manager import LogManager
@@ -38,29 +39,19 @@ After = Callable[[float, Callable[[], object]], object]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Markers:
-    """*Thread-safe: it keeps nothing.* Writes markers here and asks other brokers to write theirs.
-
-    With ``flush``, data is synced to disk before its marker, and the marker before it counts. Only a cluster
-    has ``others``.
+    """*Thread-safe: it keeps nothing.* Writes markers here and asks a cluster's ``others`` to write theirs.
+    With ``flush``, data is synced to disk before its marker, and the marker before it counts.
     """
 
-    def __init__(
-        self,
-        logs: LogManager,
-        after: After,
-        *,
-        flush: bool,
-        end_offsets: EndOffsets,
-        ended: Ended,
-        others: ClusterTransactions | None = None,
-    ) -> None:
-        self.after = after
-        self.flush = flush
-        self.others = others
-        self._logs = logs
-        self._end_offsets = end_offsets
-        self._ended = ended
+    logs: LogManager
+    after: After
+    _: KW_ONLY
+    flush: bool
+    end_offsets: EndOffsets
+    ended: Ended
+    others: ClusterTransactions | None = None
 
     def take_long(self, known: Transaction) -> bool:
         """Whether writing the markers takes more than some ms."""
@@ -70,8 +61,7 @@ class Markers:
 
     def write(self, known: Transaction, keeper: TopicPartition) -> frozenset[TopicPartition]:
         """Writes this broker's markers of a prepared transaction; returns the other partitions, for `send`.
-
-        ``keeper`` is the partition with the id's record. Raises `KafkaError`: some markers may be missing.
+        ``keeper`` has the id's record. Raises `KafkaError`: some markers may be missing.
         """
         away = frozenset() if self.others is None else self.others.elsewhere(known.partitions)
         here, commit = known.partitions - away, known.state is CoordinatorState.PREPARE_COMMIT
@@ -90,8 +80,8 @@ class Markers:
         written: Callable[[], object],
         done: Callable[[], object],
     ) -> None:
-        """Has other brokers write the markers of partitions ``away``; calls ``written`` when all are, then
-        ``done``. If a broker is slow, calls ``done`` earlier.
+        """Has other brokers write the markers of partitions ``away``; calls ``written`` when all are, and
+        ``done`` then, or earlier if a broker is slow.
         """
         if self.others is None:
             raise RuntimeError("there are no other brokers")
@@ -116,14 +106,13 @@ class Markers:
             self.after(_PATIENCE_SECONDS, answer)
 
     def write_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """Appends a marker decided by another coordinator or an administrator.
-
-        Raises `InvalidProducerEpoch` (the producer has a later epoch here), `UnknownTopicOrPartition`,
-        `CoordinatorLoading` (a partition of the offsets topic) or `StorageError`.
+        """Appends a marker decided elsewhere. Raises `InvalidProducerEpoch` (the producer has a later epoch
+        here), `UnknownTopicOrPartition`, `CoordinatorLoading` (a partition of the offsets topic) or
+        `StorageError`.
         """
         others = self.others
         with nullcontext() if others is None else others.verified.ending(partition, producer_id):
-            self._logs.log(partition).check_epoch(producer_id, epoch)
+            self.logs.log(partition).check_epoch(producer_id, epoch)
             self._append(partition, producer_id, epoch, commit)
         if self.flush:
             self.force((partition,))
@@ -140,11 +129,11 @@ class Markers:
     def force(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             with suppress(UnknownTopicOrPartition):
-                self._logs.log(partition).flush()
+                self.logs.log(partition).flush()
 
     def _append(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
         if partition.topic == OFFSETS_TOPIC:
-            size = self._end_offsets(partition, producer_id, epoch, commit)
+            size = self.end_offsets(partition, producer_id, epoch, commit)
         else:
-            size = self._logs.log(partition).end_transaction(producer_id, epoch, commit=commit)
-        self._ended(partition, size)
+            size = self.logs.log(partition).end_transaction(producer_id, epoch, commit=commit)
+        self.ended(partition, size)

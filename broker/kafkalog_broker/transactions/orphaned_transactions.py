@@ -1,6 +1,5 @@
-"""Aborts open transactions that belong to no transactional id.
-
-No client can end them any more, and readers of committed data would wait forever.
+"""Aborts open transactions that belong to no transactional id: no client can end them any more, and readers
+of committed data would wait forever.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ class OrphanedTransactions:
         self, ours: Callable[[], Iterable[Transaction]], partitions: Callable[[], object]
     ) -> None:
         """In a cluster: aborts transactions open here for twice the longest timeout that no coordinator has,
-        as after a power cut or the removal of a coordinator.
-
-        ``ours`` returns this broker's own transactions, or raises `KafkaError` if some are unknown;
+        as after a power cut. ``ours`` returns this broker's own transactions, or raises `KafkaError`;
         ``partitions`` returns a new object once another broker coordinates some of them.
         """
         others, limit_ms = self._markers.others, self._clock.time_ms() - 2 * self._max_timeout_ms

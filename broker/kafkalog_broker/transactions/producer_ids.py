@@ -35,11 +35,8 @@ class ProducerIds:
     """*Thread-safe: ``_lock`` guards the blocks in hand and who waits.* Allocates producer ids, each once.
 
     A file holds the first unreserved id as a decimal number, synced to disk before an id of a new block is
-    used. Every data directory has one and the largest counts, so directories may be added, reordered or fail
-    as long as one of the last run is left. In a cluster, ``take`` allocates the blocks.
-
-    Disk and ZooKeeper may take seconds, so a thread of its own reserves the next block when half of the
-    current one is left.
+    used. Every data directory has one and the largest counts. Disk and ZooKeeper may take seconds, so a
+    thread of its own reserves the next block when half of the current one is left.
     """
 
     def __init__(
@@ -49,8 +46,8 @@ class ProducerIds:
         take: Callable[[int, int], int] | None = None,
         run: Callable[[Callable[[], object]], object] = _in_a_thread,
     ) -> None:
-        """``take(least, count)`` returns the first of ``count`` ids, all from ``least`` up and no other
-        broker's; it raises `StorageError`. ``run`` runs a function in a thread.
+        """In a cluster ``take(least, count)`` returns the first of ``count`` ids, all from ``least`` up and
+        no other broker's; it raises `StorageError`. ``run`` runs a function in a thread.
         """
         self._paths = [directory / FILE_NAME for directory in directories]
         self._files = files
@@ -86,8 +83,8 @@ class ProducerIds:
             self.reserve()
 
     def reserve(self, done: Callable[[], object] = lambda: None) -> None:
-        """Reserves the next block in the background if none is reserved, then calls ``done`` from any thread.
-        After a failure `next` raises the reason.
+        """Reserves the next block in the background, then calls ``done``. After a failure `next` raises the
+        reason.
         """
         with self._lock:
             reserved = self._spare is not None

@@ -52,10 +52,9 @@ STATE_NAMES: Mapping[CoordinatorState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transactional id: its producer and the state of its last transaction.
-
-    Times are in ms since the epoch; ``started_ms`` is -1 before the first transaction. The last two fields
-    are not stored; they let a producer repeat its initialization with the same result.
+    """A transactional id: its producer and the state of its last transaction. Times are in ms since the
+    epoch; ``started_ms`` is -1 before the first. The last two fields are not stored; they let a producer
+    repeat its initialization with the same result.
     """
 
     transactional_id: str
@@ -110,9 +109,8 @@ def initialize(
     now_ms: int,
     new_id: Callable[[], int],
 ) -> Outcome:
-    """InitProducerId; ``producer`` is the client's id and epoch, if it sent them.
-
-    An open transaction is aborted and its producer fenced; the client asks again.
+    """InitProducerId; ``producer`` is the client's id and epoch, if it sent them. An open transaction is
+    aborted and its producer fenced; the client asks again.
     """
     if known is None:
         return Outcome(_fresh(transactional_id, timeout_ms, now_ms, new_id()))
@@ -195,10 +193,9 @@ def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool
 def end_with_epoch(
     known: Transaction | None, producer_id: int, epoch: int, *, commit: bool, now_ms: int
 ) -> Outcome:
-    """EndTxn from version 5: each transaction has its own epoch, and the record has the next one's.
-
-    A repeated request, with the previous epoch, changes nothing. An abort is allowed even if nothing was
-    sent. Source: Kafka 4.0 ``TransactionCoordinator.endTransaction`` (KIP-890).
+    """EndTxn from version 5: each transaction has its own epoch, and the record has the next one's. A
+    repeated request, with the previous epoch, changes nothing. An abort is allowed even if nothing was sent.
+    Source: Kafka 4.0 ``TransactionCoordinator.endTransaction`` (KIP-890).
     """
     repeated = known is not None and (
         (producer_id == known.producer_id and epoch + 1 == known.epoch)
@@ -245,9 +242,7 @@ def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
 
 
 def completed(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Transaction:
-    """The Complete record, once all markers are written. If `end_with_epoch` has used up the epochs, its
-    producer gets a new id.
-    """
+    """The Complete record, once all markers are written; a new producer id if the epochs are used up."""
     done = replace(known, state=PREPARED[known.state], partitions=frozenset(), changed_ms=now_ms)
     if known.last_epoch == LAST_EPOCH < known.epoch:
         return replace(done, producer_id=new_id(), epoch=0, last_producer_id=known.producer_id)

@@ -51,8 +51,7 @@ _log = logging.getLogger(__name__)
 
 class _Entry:
     """*Thread-safe: ``lock`` guards all.* A transactional id. Its lock comes before those of shards and logs.
-
-    ``gone``: the entry was removed from its table. ``ending``: a thread is writing the markers.
+    ``gone``: removed from its table. ``ending``: a thread is writing the markers.
     """
 
     __slots__ = ("ending", "gone", "known", "lock")
@@ -89,9 +88,8 @@ def transaction_topic(
 
 
 class Ending:
-    """The work left once a decision is stored: call `run`, then answer the request.
-
-    If it ``takes_long``, run it in another thread and answer only after `run` has returned.
+    """The work left once a decision is stored: call `run`, then answer the request. If it ``takes_long``, run
+    it in another thread and answer only after that.
     """
 
     def __init__(self, coordinator: TransactionCoordinator, entry: _Entry, takes_long: bool) -> None:
@@ -102,8 +100,8 @@ class Ending:
         """Id and epoch for the next transaction; set by `run`."""
 
     def run(self, done: Callable[[], object] = lambda: None) -> None:
-        """Writes the markers, then calls ``done`` from any thread. ``done`` is also called if a marker cannot
-        be written now; it is then written later.
+        """Writes the markers, then calls ``done`` from any thread, also if a marker can only be written
+        later.
         """
 
         def ended() -> None:
@@ -116,11 +114,10 @@ class Ending:
 
 
 class TransactionCoordinator:
-    """*Thread-safe.* Transactional ids, by partition of ``__transaction_state``.
-
-    A shard's lock guards its table of entries, an entry's lock its content. The entry's lock is held while a
-    decision is made and its record appended, and while data is appended to a partition of its transaction, so
-    no data follows the decision. Markers are written without it: a Prepare state blocks all other changes.
+    """*Thread-safe.* Transactional ids, by partition of ``__transaction_state``. A shard's lock guards its
+    table of entries, an entry's lock its content: it is held while a decision is made and its record
+    appended, and while data is appended to a partition of its transaction, so no data follows the decision.
+    Markers are written without it: a Prepare state blocks all other changes.
     """
 
     def __init__(
@@ -177,7 +174,7 @@ class TransactionCoordinator:
 
     def end_own(self) -> None:
         """Ends all transactions of a standalone broker that joins a cluster, where others may coordinate its
-        ids: completes decided ones, aborts open ones. Call before the first `look`.
+        ids. Call before the first `look`.
         """
         for number in self._logs.topics()[TRANSACTIONS_TOPIC].partitions:
             keeper = TopicPartition(TRANSACTIONS_TOPIC, number)
@@ -222,10 +219,8 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, producer: tuple[int, int] | None
     ) -> tuple[int, int]:
         """A producer id and epoch that fence earlier producers of the id; ``producer`` is the client's own.
-
-        Raises `ServerError` (INVALID_TRANSACTION_TIMEOUT, or COORDINATOR_NOT_AVAILABLE: disk error),
-        `NoProducerId`, `ConcurrentTransactions` (the last transaction is being ended), `ProducerFenced`
-        (another producer has the id) or `CoordinatorLoading`.
+        Raises `ServerError` (INVALID_TRANSACTION_TIMEOUT), `NoProducerId`, `ConcurrentTransactions` (the last
+        transaction is being ended), `ProducerFenced` (another producer has the id) or `CoordinatorLoading`.
         """
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise ServerError(
@@ -257,9 +252,8 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> None:
-        """Adds ``partitions`` to the id's transaction, and begins one if needed.
-        Raises `InvalidProducerIdMapping`, `ProducerFenced`, `CoordinatorLoading`, or
-        `ConcurrentTransactions`: the previous transaction is being ended.
+        """Adds ``partitions`` to the id's transaction, and begins one if needed. Raises
+        `InvalidProducerIdMapping`, `ProducerFenced`, `CoordinatorLoading` or `ConcurrentTransactions`.
         """
         with self._entry(transactional_id) as entry:
             outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())
@@ -271,8 +265,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, own_epochs: bool = False
     ) -> Ending:
         """Stores the decision; run the returned `Ending` before answering. With ``own_epochs`` the next
-        transaction gets a new epoch. Raises as `add`, and `InvalidTxnState`: no transaction is open, or it
-        was ended the other way.
+        transaction gets a new epoch. Raises as `add`, and `InvalidTxnState`.
         """
         decide = states.end_with_epoch if own_epochs else states.end
         with self._entry(transactional_id) as entry:
@@ -287,9 +280,7 @@ class TransactionCoordinator:
     def check(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """For each partition None if the id's open transaction has it, else the reason to refuse data.
-        Raises `CoordinatorLoading`, or `ServerError` NOT_COORDINATOR.
-        """
+        """For each partition None if the id's open transaction has it, else the reason to refuse data."""
         found: dict[TopicPartition, KafkaError | None] = {}
         with self._entry(transactional_id) as entry:
             for each in partitions:
@@ -320,8 +311,8 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> None:
-        """Asks the id's coordinator about partitions of this broker. ``on_answer`` gets the partitions that
-        must not be written to, with errors as from `writing`, from any thread.
+        """Asks the id's coordinator about partitions of this broker. ``on_answer`` gets those that must not
+        be written to, with errors as from `writing`, from any thread.
         """
 
         def on_refusals(refusals: Refusals) -> None:
@@ -342,12 +333,10 @@ class TransactionCoordinator:
         adding: bool = False,
     ) -> AbstractContextManager[None]:
         """Hold this while appending a producer's data or offsets to a partition of its transaction;
-        ``adding`` adds the partition first. For an id that `is_elsewhere` call `verify` before.
-
-        Raises `InvalidTxnState` (not part of an open transaction; `TransactionAbortable` if the client is
-        ``abortable``), `InvalidProducerEpoch` (fenced), `InvalidProducerIdMapping` (unknown id, or another
-        producer's), `CoordinatorLoading`, or with ``adding`` `ConcurrentTransactions` (the previous
-        transaction is being ended).
+        ``adding`` adds the partition first. For an id that `is_elsewhere` call `verify` before. Raises
+        `InvalidTxnState` (not in an open transaction; `TransactionAbortable` if ``abortable``),
+        `InvalidProducerEpoch` (fenced), `InvalidProducerIdMapping`, `CoordinatorLoading`, or with ``adding``
+        `ConcurrentTransactions`.
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
             return self._others.verified.writing(partition, producer_id, epoch)
@@ -438,10 +427,9 @@ class TransactionCoordinator:
                         del shard.state[transactional_id]
 
     def go_on(self, entry: _Entry, done: Callable[[], object] = lambda: None) -> None:
-        """Writes the markers and the Complete record of a prepared transaction, unless another thread does.
-
-        Calls ``done`` afterwards, or once it is clear that it cannot complete now. After a disk error the
-        transaction stays prepared and its markers are written again.
+        """Writes the markers and the Complete record of a prepared transaction, unless another thread does;
+        then calls ``done``. After a disk error the transaction stays prepared and its markers are written
+        again.
         """
         with entry.lock:
             known = entry.known
