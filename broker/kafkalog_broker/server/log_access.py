@@ -5,8 +5,7 @@ checks; and limits on the work of one request.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kafkalog_broker.cluster.ownership import Ownership, RegisteredElsewhere
@@ -159,8 +158,6 @@ View = Callable[[Log, Allowance], ReadableLog]
 Views = Mapping[str, View]
 """By the generation of the log's family."""
 
-NO_VIEWS: Views = MappingProxyType({})
-
 
 @dataclass(eq=False)
 class LogAccess:
@@ -171,7 +168,7 @@ class LogAccess:
 
     logs: LogManager
     family: LogFamily
-    views: Views = NO_VIEWS
+    views: Views = field(default_factory=dict)
     ownership: Ownership | None = None
 
     def log(self, partition: TopicPartition) -> Log:
