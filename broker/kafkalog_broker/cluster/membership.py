@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
@@ -73,17 +73,17 @@ class Membership:
     def _me(self) -> int:
         return self.ownership.node_id
 
-    def claim(self, name: str) -> None:
-        """Reserve this topic for the caller, until it calls `release`."""
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Reserves this topic for the caller."""
         with self._lock:
             self._claimed[name] += 1
-
-    def release(self, name: str) -> None:
-        with self._lock:
-            self._claimed[name] -= 1
-            if not self._claimed[name]:
-                del self._claimed[name]
-        self._changed()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claimed[name] -= 1
+            self._changed()
 
     def served(self) -> Mapping[str, StoredTopic]:
         """The topics, each with the partitions here that this broker may serve."""
@@ -109,7 +109,7 @@ class Membership:
         if view.registry != self._joined or self._me not in view.members:
             self._join(view)
         with self._lock:
-            claimed = set(self._claimed)
+            claimed = set(+self._claimed)  # without those given back
         mine = self._shared()  # taken before the registry is read, so these were registered
         view = self.registry.sync()
         if view.registry != self._joined:

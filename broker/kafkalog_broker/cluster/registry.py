@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Ownership, spread
@@ -127,7 +128,11 @@ class TopicRegistry:
         if not awaited or awaited.keys() & view.members:
             return view
         # Its creator does not know the brokers that shared an earlier registry with us.
-        return self._change(partial(_awaiting, awaited), "")
+
+        def plan(view: ClusterView) -> Edit | None:
+            return None if awaited.keys() & view.members else Edit(members={**awaited, **view.members})
+
+        return self._change(plan, "")
 
     def _make_root(self, notes: Collection[RegistryNote]) -> None:
         self._make_parents()
@@ -347,7 +352,7 @@ class TopicRegistry:
         """Give the partitions of a broker that is gone for good to ``heirs``, which create them empty; also
         partitions without an owner if it was the last broker awaited. Their offsets begin at ``now_us``, the
         time in microseconds, and far above the previous start: no old log got a million records a second
-        since 1970.
+        since 1970. Its pending removals of deleted topics count as done.
         """
         view = self.sync()
         for name, topic in view.topics.items():
@@ -359,7 +364,12 @@ class TopicRegistry:
             if broker in known.brokers:
                 self.name_07(name, broker, used=False)
         if broker in view.members:
-            self._change(partial(_without, broker), "")
+
+            def without(view: ClusterView) -> Edit | None:
+                left = {each: arrived for each, arrived in view.members.items() if each != broker}
+                return Edit(members=left) if broker in view.members else None
+
+            self._change(without, "")
 
     def _handed_over(
         self, name: str, broker: int, heirs: Collection[int], now_us: int, view: ClusterView
@@ -371,17 +381,8 @@ class TopicRegistry:
         new = dict(zip(lost, spread(view, heirs, len(lost)), strict=True))
         owners = tuple(new.get(number, owner) for number, owner in enumerate(topic.owners))
         starts = {number: max(now_us, topic.starts.get(number, 0) + _HAND_OVER_STEP) for number in lost}
-        return Edit(
-            [
-                self._replaced(
-                    name,
-                    topic,
-                    owners=owners,
-                    pending=topic.pending | {*lost},
-                    starts={**topic.starts, **starts},
-                )
-            ]
-        )
+        pending, starts = topic.pending | {*lost}, {**topic.starts, **starts}
+        return Edit([self._replaced(name, topic, owners=owners, pending=pending, starts=starts)])
 
     def take_ids(self, at_least: int, count: int) -> int:
         """The first of ``count`` producer ids, reserved, none below ``at_least``. Raises `StorageError`."""
@@ -481,22 +482,10 @@ class TopicRegistry:
             _write(self._nodes.config(name), write_config(overrides), config_version),
         ]
 
-    def _replaced(
-        self,
-        name: str,
-        topic: ClusterTopic,
-        *,
-        owners: tuple[int, ...] | None = None,
-        pending: frozenset[int] | None = None,
-        starts: Mapping[int, int] | None = None,
-    ) -> Replacement:
-        node = TopicNode(
-            topic.stored.topic_id,
-            topic.owners if owners is None else owners,
-            topic.pending if pending is None else pending,
-            topic.starts if starts is None else starts,
-        )
-        return Replacement(self._nodes.topic(name), write_topic(node), topic.version)
+    def _replaced(self, name: str, topic: ClusterTopic, **changes: Any) -> Replacement:
+        """``changes`` are those of a `TopicNode`."""
+        node = TopicNode(topic.stored.topic_id, topic.owners, topic.pending, topic.starts)
+        return Replacement(self._nodes.topic(name), write_topic(replace(node, **changes)), topic.version)
 
 
 def lost_partitions(view: ClusterView, topic: ClusterTopic, broker: int) -> tuple[int, ...]:
@@ -507,16 +496,6 @@ def lost_partitions(view: ClusterView, topic: ClusterTopic, broker: int) -> tupl
 
 def _members_in(notes: Iterable[RegistryNote]) -> dict[int, bool]:
     return {broker: False for note in notes for broker in note.brokers}
-
-
-def _awaiting(awaited: Mapping[int, bool], view: ClusterView) -> Edit | None:
-    return None if awaited.keys() & view.members else Edit(members={**awaited, **view.members})
-
-
-def _without(broker: int, view: ClusterView) -> Edit | None:
-    if broker not in view.members:
-        return None
-    return Edit(members={each: arrived for each, arrived in view.members.items() if each != broker})
 
 
 def _topic(view: ClusterView, name: str, topic_id: UUID | None) -> ClusterTopic:

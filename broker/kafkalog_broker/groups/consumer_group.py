@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.groups.server_assignors import ASSIGNORS, EMPTY, Subscriber, TargetAssignment
@@ -42,7 +42,7 @@ MEMBER_EPOCHS_SINCE = 9
 
 _CLIENT_NAMES_ITSELF_SINCE = 1
 
-_T = TypeVar("_T")
+_BY_MEMBER = ("members", "target", "progress", "sessions")
 
 
 class MemberState(IntEnum):
@@ -510,17 +510,11 @@ def _is_reconciled(progress: MemberProgress, target_epoch: int) -> bool:
 def _without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
     """Removes members; the next heartbeat of another member reassigns their partitions."""
     gone = frozenset(gone)
-    group = _without_unused_patterns(
-        replace(
-            group,
-            epoch=group.epoch + 1,
-            members=_omitting(group.members, gone),
-            target=_omitting(group.target, gone),
-            progress=_omitting(group.progress, gone),
-            sessions=_omitting(group.sessions, gone),
-            revocations=_omitting(group.revocations, gone),
-        )
-    )
+    left: dict[str, Any] = {
+        name: {m: value for m, value in getattr(group, name).items() if m not in gone}
+        for name in (*_BY_MEMBER, "revocations")
+    }
+    group = _without_unused_patterns(replace(group, epoch=group.epoch + 1, **left))
     subscribed = group.all_subscribed()
     return replace(group, topics={n: topic for n, topic in group.topics.items() if n in subscribed})
 
@@ -533,21 +527,11 @@ def _without_unused_patterns(group: ConsumerGroup) -> ConsumerGroup:
 
 
 def _renamed(group: ConsumerGroup, old_id: str, new_id: str) -> ConsumerGroup:
-    return replace(
-        group,
-        members=_renaming(group.members, old_id, new_id),
-        target=_renaming(group.target, old_id, new_id),
-        progress=_renaming(group.progress, old_id, new_id),
-        sessions=_renaming(group.sessions, old_id, new_id),
-    )
-
-
-def _renaming(by_id: Mapping[str, _T], old_id: str, new_id: str) -> dict[str, _T]:
-    return {new_id if m == old_id else m: value for m, value in by_id.items()}
-
-
-def _omitting(by_id: Mapping[str, _T], gone: frozenset[str]) -> dict[str, _T]:
-    return {m: value for m, value in by_id.items() if m not in gone}
+    renamed: dict[str, Any] = {
+        name: {new_id if m == old_id else m: value for m, value in getattr(group, name).items()}
+        for name in _BY_MEMBER
+    }
+    return replace(group, **renamed)
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> TargetAssignment | None:

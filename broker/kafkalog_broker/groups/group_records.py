@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -352,29 +352,11 @@ def _topics(topics: Mapping[str, SubscribedTopic]) -> _TopicsValue:
 
 
 def _member(member: MemberSubscription) -> _MemberValue:
-    return _MemberValue(
-        member.instance_id,
-        member.rack_id,
-        member.client_id,
-        member.client_host,
-        member.names,
-        member.pattern or None,
-        member.rebalance_timeout_ms,
-        member.assignor,
-    )
+    return replace(_MemberValue(*astuple(member)), pattern=member.pattern or None)  # the same fields
 
 
 def _member_of(value: _MemberValue) -> MemberSubscription:
-    return MemberSubscription(
-        value.instance_id,
-        value.rack_id,
-        value.client_id,
-        value.client_host,
-        value.names,
-        value.pattern or "",
-        value.rebalance_timeout_ms,
-        value.assignor,
-    )
+    return MemberSubscription(*astuple(replace(value, pattern=value.pattern or "")))
 
 
 def _progress(progress: MemberProgress) -> _Progress:

@@ -198,7 +198,7 @@ class Login:
 
     def _take(self, frame: bytearray, now: float, now_ms: int) -> LoginStep:
         if self._state is _State.BARE_TOKENS:
-            return self._bare_token(bytes(frame), now, now_ms)
+            return self._token(None, bytes(frame), now, now_ms)
         header, pos = decode_header(frame)
         key = header.api_key
         if self._state is _State.IN:
@@ -248,26 +248,21 @@ class Login:
             return self._over(f"it changed from mechanism {before} to {self.mechanism}")
         return step
 
-    def _token(self, header: RequestHeader, token: bytes, now: float, now_ms: int) -> LoginStep:
+    def _token(self, header: RequestHeader | None, token: bytes, now: float, now_ms: int) -> LoginStep:
+        """Without a ``header`` the token came as a bare frame, and so does the answer."""
         try:
             result = self._evaluate(token, now_ms)
         except LoginRefused as e:
-            answer = SaslAuthenticateResponse(e.code, str(e), b"", 0)
-            return self._over(str(e), _encoded(header, answer))
-        accepted = isinstance(result, Accepted)
+            if header is None:
+                return self._over(str(e))
+            return self._over(str(e), _encoded(header, SaslAuthenticateResponse(e.code, str(e), b"", 0)))
         lifetime_ms = self._lifetime(result, now)
-        answer = SaslAuthenticateResponse(ErrorCode.NONE, None, result.token, lifetime_ms)
-        return LoginStep(Verdict.ANSWER, _encoded(header, answer), accepted=accepted)
-
-    def _bare_token(self, token: bytes, now: float, now_ms: int) -> LoginStep:
-        try:
-            result = self._evaluate(token, now_ms)
-        except LoginRefused as e:
-            return self._over(str(e))
-        accepted = isinstance(result, Accepted)
-        self._lifetime(result, now)
-        parts = [len(result.token).to_bytes(_SIZE_BYTES, "big"), result.token]
-        return LoginStep(Verdict.ANSWER, parts, accepted=accepted)
+        if header is None:
+            parts: Parts = [len(result.token).to_bytes(_SIZE_BYTES, "big"), result.token]
+        else:
+            answer = SaslAuthenticateResponse(ErrorCode.NONE, None, result.token, lifetime_ms)
+            parts = _encoded(header, answer)
+        return LoginStep(Verdict.ANSWER, parts, accepted=isinstance(result, Accepted))
 
     def _evaluate(self, token: bytes, now_ms: int) -> Challenge | Accepted:
         if self._exchange is None:

@@ -62,7 +62,11 @@ class Authorizer:
 
     def load(self) -> None:
         """Use the stored ACLs, and follow their changes. Raises `KafkaError`: they cannot be read."""
-        self._kept.start(self._take_over)
+
+        def take_over(acls: frozenset[Acl]) -> None:
+            self._rules = AclRules(acls, allow_without_acl=self._allow_without_acl)
+
+        self._kept.start(take_over)
 
     def allows(
         self,
@@ -80,7 +84,7 @@ class Authorizer:
             principal, session.host, operation, resource_type, name
         )
         if audited and (not allowed or _audit_log.isEnabledFor(logging.DEBUG)):
-            self._audit(allowed, session, operation, resource_type, name, request)
+            self._audit(allowed, session, (operation, resource_type, name), request)
         return allowed
 
     def allows_any(self, session: Session, operation: Operation, resource_type: ResourceType) -> bool:
@@ -116,33 +120,23 @@ class Authorizer:
             self._kept.change((), frozenset(chain(*found)))
             return found
 
-    def _take_over(self, acls: frozenset[Acl]) -> None:
-        self._rules = AclRules(acls, allow_without_acl=self._allow_without_acl)
-
     def _audit(
         self,
         allowed: bool,
         session: Session,
-        operation: Operation,
-        resource_type: ResourceType,
-        name: str,
+        access: tuple[Operation, ResourceType, str],
         request: int | str,
     ) -> None:
+        operation, resource_type, name = access
         if not allowed:
             self._metrics.authorization_denials(resource_type.word, operation.word).inc()
-        level = logging.DEBUG if allowed else logging.INFO
-        if _audit_log.isEnabledFor(level):
-            _audit_log.log(
-                level,
-                "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s "
-                "for request = %s",
-                _one_line(str(session.principal)), "Allowed" if allowed else "Denied", operation.name,
-                session.host, resource_type.word, _one_line(name), _api_name(request),
-            )  # fmt: skip
-
-
-def _api_name(request: int | str) -> str:
-    return request if isinstance(request, str) else ApiKey(request).name.title().replace("_", "")
+        api = request if isinstance(request, str) else ApiKey(request).name.title().replace("_", "")
+        _audit_log.log(
+            logging.DEBUG if allowed else logging.INFO,
+            "Principal = %s is %s operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s",
+            _one_line(str(session.principal)), "Allowed" if allowed else "Denied", operation.name,
+            session.host, resource_type.word, _one_line(name), api,
+        )  # fmt: skip
 
 
 def _one_line(text: str) -> str:

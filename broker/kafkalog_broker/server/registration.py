@@ -98,7 +98,7 @@ class Registration:
         """
         self._config = config
         self._clock = clock
-        self._session = session_of(config.zookeeper) if session is None else session
+        self.session = session_of(config.zookeeper) if session is None else session
         generations = {PLAINTEXT: "0.8", KAFKA07: "0.7"}
         self._spelled = {
             protocol: (layout_of(config.zookeeper, generations[protocol]), generations[protocol])
@@ -117,12 +117,13 @@ class Registration:
         self._cluster: str | None = None
         self._pulse = Pulse(config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE, clock)
         self._stops_seen = 0
+        self.beat_seconds = config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE / _BEATS
         self.ownership: Ownership | None = None
         self.registry: TopicRegistry | None = None
         if PLAINTEXT in protocols:
             layout = JsonLayout(config.zookeeper_prefix)
             self.ownership = Ownership(config.node_id, self._pulse)
-            self.registry = TopicRegistry(self._session, layout, self.ownership, new_cluster_id)
+            self.registry = TopicRegistry(self.session, layout, self.ownership, new_cluster_id)
         self._membership: Membership | None = None
         self.problem: KafkaError | None = None
         """Why the last registration failed, or None; set by the registering thread only."""
@@ -135,8 +136,8 @@ class Registration:
         return self.problem if isinstance(self.problem, BrokerIdInUse) else None
 
     def connect(self) -> None:
-        self._session.start()
-        self._session.listen(self._heard)
+        self.session.start()
+        self.session.listen(self._heard)
 
     def agree_on_cluster(self, known: str | None) -> str:
         """The id of the cluster in this ZooKeeper; ``known`` is the id in our data, None if the data is new.
@@ -144,7 +145,7 @@ class Registration:
         """
         fresh = new_cluster_id()
         for layout, _ in self._spelled.values():
-            known = agree_on_cluster(self._session, layout, known, fresh)
+            known = agree_on_cluster(self.session, layout, known, fresh)
         self._cluster = known or fresh
         return self._cluster
 
@@ -157,10 +158,6 @@ class Registration:
             self.registry.look()
         self._stops_seen = self._pulse.beat()
 
-    @property
-    def beat_seconds(self) -> float:
-        return self._config.zookeeper_session_timeout_ms / 1000 * _LATE_SHARE / _BEATS
-
     def beat(self) -> None:
         """Note that the process is running; after a pause of the process, check again what it owns."""
         stops = self._pulse.beat()
@@ -169,14 +166,10 @@ class Registration:
             self.changed()
         self._stops_seen = stops
 
-    @property
-    def session(self) -> ZooKeeperSession:
-        return self._session
-
     def group_offsets(self) -> ZooKeeperOffsets | None:
         """Group offsets in ZooKeeper; None without a listener of 0.8 or later. Uses the `session`."""
         spelled = self._spelled.get(PLAINTEXT)
-        return None if spelled is None else ZooKeeperOffsets(self._session, spelled[0])
+        return None if spelled is None else ZooKeeperOffsets(self.session, spelled[0])
 
     def prepare(
         self,
@@ -207,8 +200,8 @@ class Registration:
         self._await_predecessor()
         if self.ownership is not None:
             layout = self._spelled[PLAINTEXT][0]
-            watch_brokers(self._session, layout, self.changed)
-            self._session.watch_node(layout.topics, lambda _: self.changed())
+            watch_brokers(self.session, layout, self.changed)
+            self.session.watch_node(layout.topics, lambda _: self.changed())
         if not self.register():
             self.changed()
         self._thread.start()
@@ -222,7 +215,7 @@ class Registration:
         if self._thread.is_alive():
             self._wakes.put(False)
             self._thread.join(_STOP_SECONDS)
-        self._session.close()
+        self.session.close()
 
     def _heard(self, event: SessionEvent) -> None:
         if event in (SessionEvent.RENEWED, SessionEvent.RESUMED):
@@ -254,7 +247,7 @@ class Registration:
             ours = presence.layout.read_broker(presence.node.id, presence.layout.write_broker(presence.node))
             logged = False
             while self._clock.monotonic() < deadline:
-                there = broker_at(self._session, presence.layout, presence.node.id)
+                there = broker_at(self.session, presence.layout, presence.node.id)
                 if there is None or (there.host, there.port) != (ours.host, ours.port):
                     break
                 if not logged:
@@ -267,7 +260,7 @@ class Registration:
         way, or the session has ended meanwhile.
         """
         stops = self._pulse.beat()
-        session = self._session.credentials[0]
+        session = self.session.credentials[0]
         if session != self._made_in or self._was_emptied():
             self._made, self._made_in = {}, session
             if self._cluster is not None:
@@ -277,14 +270,14 @@ class Registration:
             layout, node = presence.layout, presence.node
             path = layout.broker(node.id)
             if not self._make(path, layout.write_broker(node)):
-                in_use = BrokerIdInUse(node, broker_at(self._session, layout, node.id), path)
+                in_use = BrokerIdInUse(node, broker_at(self.session, layout, node.id), path)
                 if self.ownership is not None:
                     self.ownership.refuse(str(in_use))
                     self._reconciled()
                 raise in_use
             wanted[path] = self._made[path]
         done = self._reconcile()
-        if self._session.credentials[0] != session:
+        if self.session.credentials[0] != session:
             return False
         if self.ownership is not None:
             self.ownership.serve()
@@ -311,16 +304,16 @@ class Registration:
         """Whether our nodes or the cluster id were removed although our session lives."""
         for presence in self._presences:
             path = presence.layout.broker(presence.node.id)
-            if path in self._made and self._session.read(path) is None:
+            if path in self._made and self.session.read(path) is None:
                 return True
         layouts = (presence.layout for presence in self._presences)
         return self._cluster is not None and any(
-            self._session.read(layout.cluster_id) is None for layout in layouts
+            self.session.read(layout.cluster_id) is None for layout in layouts
         )
 
     def _see_brokers(self) -> None:
         if self.ownership is not None:
-            found = brokers(self._session, self._spelled[PLAINTEXT][0])
+            found = brokers(self.session, self._spelled[PLAINTEXT][0])
             self.ownership.see_brokers(
                 LiveBroker(
                     each.id, {listener.name: (listener.host, listener.port) for listener in each.listeners}
@@ -332,13 +325,13 @@ class Registration:
         """Write ``data`` to a node of ours; False while another broker's node is there."""
         if self._made.get(path) == data:
             return True
-        there = self._session.read(path) if path in self._made else None
+        there = self.session.read(path) if path in self._made else None
         if there is not None and there.owner == self._made_in:
-            if not self._session.replace(path, data, there.version):
+            if not self.session.replace(path, data, there.version):
                 return False
         else:
             try:
-                self._session.create(path, data, ephemeral=True)
+                self.session.create(path, data, ephemeral=True)
             except NodeExists:
                 return False
         self._made[path] = data
@@ -346,14 +339,14 @@ class Registration:
 
     def _remove(self, path: str) -> None:
         roots = {presence.layout.topics for presence in self._presences}
-        there = self._session.read(path)
+        there = self.session.read(path)
         self._made.pop(path)
-        if there is None or there.owner != self._made_in or not self._session.delete(path, there.version):
+        if there is None or there.owner != self._made_in or not self.session.delete(path, there.version):
             return
         while (path := path.rpartition("/")[0]) not in roots:
-            there = self._session.read(path)
+            there = self.session.read(path)
             # A node with data is the topic's record, which belongs to the cluster.
-            if there is None or there.data or not self._session.delete(path, there.version):
+            if there is None or there.data or not self.session.delete(path, there.version):
                 return
 
 

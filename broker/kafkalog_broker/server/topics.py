@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID, uuid4
 
-from kafkalog_broker.cluster.ownership import spread
+from kafkalog_broker.cluster.ownership import ClusterView, spread
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.log.family import LogFamily
 from kafkalog_broker.log.generations import SINCE_08, family_of
@@ -129,15 +129,12 @@ class Topics:
         if member is None:
             made = self._create_here(name, count, properties, family)
         else:
-            member.claim(name)
-            try:
+            with member.claimed(name):
                 if family is SINCE_08:
                     made = self._create_shared(member, name, count, properties, owners)
                 else:
                     member.take_name_07(name)
                     made = self._create_here(name, count, properties, family)
-            finally:
-                member.release(name)
         _log.info("created topic %s of generation %s with %d partitions", name, family.generation, count)
         with self._changing:
             self._changed()
@@ -204,17 +201,12 @@ class Topics:
             self._logs.add_partitions(name, total)
         else:
             member.ownership.check_known()
-            member.claim(name)
-            try:
-                wider = member.registry.widen(
-                    name,
-                    topic.topic_id,
-                    total,
-                    lambda view, added: owners or spread(view, member.ownership.live_ids, added),
-                )
-                member.make(name, wider)
-            finally:
-                member.release(name)
+
+            def chosen(view: ClusterView, added: int) -> Sequence[int]:
+                return owners or spread(view, member.ownership.live_ids, added)
+
+            with member.claimed(name):
+                member.make(name, member.registry.widen(name, topic.topic_id, total, chosen))
         _log.info("topic %s now has %d partitions", name, total)
         with self._changing:
             self._changed()
@@ -262,11 +254,8 @@ class Topics:
             shared = member.ownership.topic(name)
             if shared is None:
                 raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-            member.claim(name)
-            try:
+            with member.claimed(name):
                 member.delete(name, shared, goes_too)
-            finally:
-                member.release(name)
         _log.info("deleted topic %s", name)
         with self._changing:
             self._changed()

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -55,32 +56,25 @@ Mark = Callable[[TopicPartition, int, int, bool], object]
 """Appends a marker to a partition: producer id, epoch, whether to commit."""
 
 
+@dataclass(eq=False)
 class _Spread:
     """*Thread-safe: ``_lock`` guards its state.* A decided transaction with markers to write elsewhere."""
 
-    def __init__(
-        self,
-        known: Transaction,
-        partitions: Iterable[TopicPartition],
-        mark_here: Mark,
-        written: Callable[[], None],
-        delayed: Callable[[], None],
-    ) -> None:
-        self.known = known
-        self.mark_here = mark_here
-        self.delayed = delayed
-        self._written = written
-        self._lock = threading.Lock()
-        self._left = set(partitions)
-        self._waits = False
+    known: Transaction
+    left: set[TopicPartition]
+    mark_here: Mark
+    written: Callable[[], None]
+    delayed: Callable[[], None]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waits: bool = field(default=False, init=False)
 
     def strike(self, done: Iterable[TopicPartition]) -> None:
         with self._lock:
-            before = len(self._left)
-            self._left.difference_update(done)
-            ended = before and not self._left
+            before = len(self.left)
+            self.left.difference_update(done)
+            ended = before and not self.left
         if ended:
-            self._written()
+            self.written()
 
     def first_delay(self) -> bool:
         with self._lock:
@@ -192,7 +186,7 @@ class ClusterTransactions:
         some may be ours (``mark_here``). ``written`` is called, from any thread, when all have; if that has
         to wait, for example for a dead broker, ``delayed`` is called first.
         """
-        self._send(_Spread(known, partitions, mark_here, written, delayed), partitions)
+        self._send(_Spread(known, set(partitions), mark_here, written, delayed), partitions)
 
     def _owner(self, partition: TopicPartition) -> int | None:
         """`NOBODY` if unknown for now, None if the partition was deleted."""
