@@ -367,7 +367,6 @@ def run_child() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment, with the directories of these packages first in PYTHONPATH."""
     packages = (sys.modules[name] for name in ("kafkalog_broker", "pyspark_kafkalog"))
     roots = [str(Path(str(package.__file__)).resolve().parents[1]) for package in packages]
     paths = [*roots, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -381,7 +380,6 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _check_known(names: Iterable[str]) -> None:
-    """Raise `InvalidConfig` for an unknown property, suggesting the nearest."""
     from kafkalog_broker.config.broker_config import BrokerConfig
     from kafkalog_broker.config.listener_config import known_name
 

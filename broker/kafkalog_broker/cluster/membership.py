@@ -290,7 +290,6 @@ class Membership:
         return done
 
     def _forget_others(self, view: ClusterView) -> None:
-        """Remove groups' offsets of topics that other brokers have deleted."""
         before, self._seen = self._seen, view.topics
         for name, topic in before.items():
             topic_id = topic.stored.topic_id
@@ -351,7 +350,6 @@ class Membership:
         return True
 
     def _name_07(self, view: ClusterView, claimed: set[str]) -> None:
-        """Register the names of our 0.7 topics, so that no broker gives them to others."""
         used = {
             name: topic.topic_id
             for name, topic in self._logs.topics().items()
@@ -373,7 +371,6 @@ class Membership:
             )  # fmt: skip
 
     def _note(self, view: ClusterView) -> None:
-        """Record the registry's state if our topics or the brokers changed, to recognize an older state."""
         known = {note.brokers for note in self._notes or ()}
         if known != {frozenset(view.members)} or self._noted_topics is not self._logs.topics():
             self._write_note(view)

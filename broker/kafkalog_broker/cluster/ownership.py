@@ -114,7 +114,6 @@ class Pulse:
             return self._missed
 
     def caught_up(self, missed: int) -> None:
-        """The registry was read after `beat` returned ``missed``."""
         with self._lock:
             self._seen = max(self._seen, missed)
 
@@ -174,7 +173,6 @@ class Ownership:
         return self._unregistered
 
     def see(self, view: ClusterView) -> None:
-        """Take over a view of this broker's registry, unless a newer one is known."""
         with self._lock:
             known = self._view
             if known is None or (known.registry == view.registry and known.version <= view.version):
@@ -197,11 +195,9 @@ class Ownership:
             self._offline = frozenset(partitions)
 
     def serve(self) -> None:
-        """Serve from now on: this broker is registered."""
         self._unregistered = None
 
     def refuse(self, why: str) -> None:
-        """Serve nothing: another broker has our id."""
         self._unregistered = why
 
     @property
@@ -209,7 +205,6 @@ class Ownership:
         return self._offline
 
     def live(self, listener: str) -> dict[int, tuple[str, int]]:
-        """The addresses of the other brokers' listeners of this name, by broker id."""
         return {
             number: each.addresses[listener]
             for number, each in sorted(self._others.items())
@@ -222,7 +217,6 @@ class Ownership:
 
     @property
     def deleting(self) -> frozenset[str]:
-        """The names of deleted topics whose data this broker has not removed yet."""
         view, me = self._view, self.node_id
         if view is None or not view.deletions:
             return frozenset()

@@ -231,8 +231,6 @@ class TopicRegistry:
         return self._change(plan, name)
 
     def join(self, broker: int) -> ClusterView:
-        """Mark a broker as having registered everything it had."""
-
         def plan(view: ClusterView) -> Edit | None:
             arrived = view.members.get(broker, False)
             return None if arrived else Edit(members={**view.members, broker: True})
@@ -317,8 +315,6 @@ class TopicRegistry:
         self._change(plan, name)
 
     def report_removed(self, topic_id: UUID, broker: int) -> None:
-        """Mark a deleted topic's data as removed at this broker."""
-
         def plan(view: ClusterView) -> Edit | None:
             deletion = view.deletions.get(topic_id)
             if deletion is None or broker not in deletion.brokers:
@@ -448,7 +444,6 @@ class TopicRegistry:
         return self._change(checked, name)
 
     def _change(self, plan: Plan, name: str) -> ClusterView:
-        """Write the plan for the newest view; plan again if another change came first."""
         if not self._session.connected:
             raise _try_later(name, "ZooKeeper does not answer")
         tag = secrets.token_hex(8)

@@ -110,7 +110,6 @@ class ClassicGroup:
     # Joining and leaving.
 
     def join(self, request: JoinRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
-        """Answers ``waiter`` now or when the rebalance completes."""
         step = GroupOutcome()
         code = self._join(request, waiter, now, step)
         if code is not ErrorCode.NONE:
@@ -379,7 +378,6 @@ class ClassicGroup:
         )
 
     def sync(self, request: SyncRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
-        """Answers ``waiter`` with its assignment, now or when the leader sends the assignments."""
         step = GroupOutcome()
         code = self._check_sync(request)
         if code is not ErrorCode.NONE:
@@ -450,7 +448,6 @@ class ClassicGroup:
     # Timers.
 
     def deadline(self) -> float:
-        """Monotonic time at which `tick` is due; infinite for never."""
         return min(
             self._ends,
             min(self._pending.values(), default=math.inf),
@@ -518,7 +515,6 @@ class ClassicGroup:
 
     @property
     def is_void(self) -> bool:
-        """Whether it can be dropped without losing anything."""
         return not (self.members or self._pending or self.in_log)
 
     @property

@@ -33,8 +33,6 @@ class Moment(NamedTuple):
 
 
 class Phase(str, Enum):
-    """Kafka's group states."""
-
     EMPTY = "Empty"
     """No members; may have offsets, and clients that were handed an id but have not joined."""
 
@@ -131,8 +129,6 @@ class SyncRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as described to the leader; ``metadata`` is for the chosen protocol."""
-
     member_id: str
     instance_id: str | None
     metadata: bytes
@@ -236,7 +232,6 @@ class ClassicMember:
         self.protocols = request.protocols
 
     def metadata(self, protocol: str | None) -> bytes:
-        """The member's metadata for ``protocol``; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def wait_on(self, now: float) -> None:

@@ -119,7 +119,6 @@ class GroupOffsets:
         return size
 
     def unstable(self, name: str, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """The ``partitions`` for which an open transaction has stored an offset. Raises as `fetch`."""
         self.topic.check_found()
         if not self.topic.shards:
             return set()
@@ -250,7 +249,6 @@ class GroupOffsets:
             del shard.state.groups[group.name]
 
     def load(self, shard: _Shard, stored: Stored) -> None:
-        """Loads the stored offsets into the shard; nobody else uses it before that."""
         for producer_id, found in stored.open.items():
             for key, place, value in decoded_offsets(shard.partition, found):
                 if value is not None:

@@ -167,7 +167,6 @@ class ConsumerGroup:
         return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
 
     def unmatched(self, topics: TopicSnapshot) -> frozenset[str]:
-        """Patterns still to be matched against ``topics``; see `matched_patterns`."""
         wanted = {m.pattern for m in self.members.values() if m.pattern}
         return frozenset(wanted if topics is not self.matched else wanted - self.patterns.keys())
 
@@ -175,7 +174,6 @@ class ConsumerGroup:
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings
 ) -> None:
-    """Checks that do not depend on the group. Raises `ServerError`."""
     for what, value in (
         ("group", request.group_id),
         ("instance", request.instance_id),
@@ -240,7 +238,6 @@ def heartbeat(
 
 
 def expired(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
-    """Removes members that missed their session or revocation deadline."""
     late = {m for times in (group.sessions, group.revocations) for m, due in times.items() if due <= now_ms}
     return _without(group, late) if late else group
 
@@ -508,7 +505,6 @@ def _is_reconciled(progress: MemberProgress, target_epoch: int) -> bool:
 
 
 def _without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
-    """Removes members; the next heartbeat of another member reassigns their partitions."""
     gone = frozenset(gone)
     left: dict[str, Any] = {
         name: {m: value for m, value in getattr(group, name).items() if m not in gone}
@@ -541,7 +537,6 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> TargetAssignment | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request is a full one, which gets a full answer."""
     subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.member_epoch == JOINING or (
         subscribes and request.rebalance_timeout_ms != -1 and request.topic_partitions is not None

@@ -48,8 +48,6 @@ _log = logging.getLogger(__name__)
 
 
 class Heartbeat(NamedTuple):
-    """The answer to a heartbeat. ``assignment`` is None if unchanged."""
-
     member_id: str
     epoch: int
     assignment: TargetAssignment | None
@@ -111,7 +109,6 @@ class ConsumerGroups:
         )
 
     def get(self, name: str) -> ConsumerGroup:
-        """Raises `NoSuchGroup`, or as `Shard.check_loaded`."""
         found = self.topic.look_at(name, lambda group: group.consumer)
         if found is None:
             raise NoSuchGroup(name, "of the newer protocol")
@@ -159,7 +156,6 @@ class ConsumerGroups:
         return int(self.clock.monotonic() * 1000)
 
     def _store(self, shard: _Shard, group: Group, after: ConsumerGroup) -> None:
-        """Appends the change, then sets the new state; replaces an empty classic group."""
         now_ms = self.clock.time_ms()
         records = records_of(changes(group.consumer, after), now_ms)
         if group.classic is not None and group.classic.in_log:

@@ -61,7 +61,6 @@ class Group:
 
     @property
     def is_void(self) -> bool:
-        """Whether it can be dropped without losing anything."""
         return not self.offsets and self.consumer is None and (self.classic is None or self.classic.is_void)
 
     @property
@@ -72,7 +71,6 @@ class Group:
 
     @property
     def protocol_type(self) -> str:
-        """The members' protocol type; "" if it never had members."""
         if self.consumer is not None:
             return CONSUMER
         return "" if self.classic is None else self.classic.protocol_type or ""
@@ -89,7 +87,6 @@ class Group:
         return self.classic is None or self.classic.is_idle
 
     def tombstones(self, now_ms: int) -> list[NewRecord]:
-        """The records that delete the group, except its offsets."""
         records = records_of(changes(self.consumer, None), now_ms)
         if self.classic is not None and self.classic.in_log:
             records.append(NewRecord(None, encode_group_key(self.name), now_ms))
@@ -157,7 +154,6 @@ class GroupTopic(StateTopic[GroupShard]):
 
 
 def known_group(shard: Shard[GroupShard], name: str) -> Group:
-    """Caller holds the lock. Raises as `GroupTopic.look_at`."""
     shard.check_loaded()
     try:
         return shard.state.groups[name]

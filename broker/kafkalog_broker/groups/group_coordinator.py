@@ -71,8 +71,6 @@ class DescribedMember(NamedTuple):
 
 
 class Description(NamedTuple):
-    """``protocol`` is "" during a rebalance."""
-
     group: str
     state: str
     kind: str
@@ -206,7 +204,6 @@ class GroupCoordinator:
         return codes
 
     def describe(self, name: str) -> Description:
-        """Raises `NoSuchGroup`, or `CoordinatorLoading`."""
         return self._topic.look_at(name, _describe)
 
     def groups(self) -> list[Description]:
@@ -268,7 +265,6 @@ class GroupCoordinator:
             raise ServerError(ErrorCode.NOT_COORDINATOR, "the broker stops")
 
     def _take(self, shard: _Shard, group: Group, step: GroupOutcome) -> _Answers:
-        """Stores the step's record and sets the timer; returns the answers to send."""
         classic = group.classic
         if classic is None:  # a refused join of a new group
             return step.answers
@@ -320,7 +316,6 @@ class GroupCoordinator:
         _give(answers)
 
     def _build(self, shard: _Shard, stored: Stored) -> None:
-        """Loads the shard from the log; nobody else uses it before that."""
         now = Moment.now(self._clock)
         self.offsets.load(shard, stored)
         for offset, key_bytes, data in stored.values():

@@ -62,7 +62,6 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
 
 
 def append(request: v07.ProduceRequest, services: Services, kind: v07.RequestType) -> None:
-    """Append the messages of a request, or of a part of one, of this ``kind``."""
     topic, number = request.topic, request.partition
     if topic in INTERNAL_TOPICS:
         raise InvalidTopic(f"topic {topic!r} is internal: clients cannot write to it")
@@ -111,7 +110,6 @@ def fetch(request: v07.FetchRequest, services: Services) -> v07.FetchResponse:
 
 
 def read(want: v07.FetchRequest, services: Services, limit: int, kind: v07.RequestType) -> v07.FetchResponse:
-    """Up to ``limit`` bytes, or the error, of a fetch that came in a request of this ``kind``."""
     try:
         log = find_log(services, want.topic, want.partition)
         if log is None:

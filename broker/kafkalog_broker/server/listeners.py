@@ -141,7 +141,6 @@ class Listeners:
         )  # fmt: skip
 
     def renew_certificates(self) -> None:
-        """Reload certificates whose files were replaced, and token keys if an unknown one was used."""
         for each in self._certificates:
             each.renew()
         for keys, _ in self._keys:
@@ -149,7 +148,6 @@ class Listeners:
                 keys.refresh_in_background()
 
     def refresh_keys(self, every: Callable[[str, float, Callable[[], object]], object]) -> None:
-        """Refresh token keys regularly, with a scheduler's ``every``."""
         for keys, refresh_ms in self._keys:
             every("keys of tokens", refresh_ms / 1000, keys.refresh_in_background)
 
@@ -360,7 +358,6 @@ class SecuredSession(Session):
         self.admitted = False
 
     def secured(self, tls: ssl.SSLObject) -> None:
-        """Take the principal from the finished TLS handshake. Raises `CertificateRefused`."""
         if self.login is not None:
             return
         name = subject_of(tls.getpeercert(binary_form=True))

@@ -54,7 +54,6 @@ class TimeAllowance:
         self._deadline = clock.monotonic() + LONGEST_SECONDS
 
     def check(self) -> None:
-        """Raises `ServerError` REQUEST_TIMED_OUT if it is too late to start another part."""
         if self._clock.monotonic() > self._deadline:
             raise ServerError(
                 ErrorCode.REQUEST_TIMED_OUT,
@@ -77,7 +76,6 @@ class Allowance:
 
     @property
     def spent(self) -> bool:
-        """Whether nothing is left: answer with what there is; the client asks again."""
         return self._left <= 0
 
     @property
@@ -203,7 +201,6 @@ class LogAccess:
         return view(log, allowance.part())
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """`LogManager.delete_records`, with the checks of `log`."""
         self.log(partition)
         return self.logs.delete_records(partition, offset)
 

@@ -56,8 +56,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What this broker registers in one layout: its address, and topics of one generation."""
-
     layout: RegistryLayout
     generation: str
     node: BrokerNode
@@ -294,7 +292,6 @@ class Registration:
         return done and not refused
 
     def _reconcile(self) -> bool:
-        """Update the live brokers and reconcile the disk with the registry; False to try again."""
         if self.ownership is None:
             return True
         self._see_brokers()

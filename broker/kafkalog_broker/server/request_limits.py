@@ -53,7 +53,6 @@ _INT32 = struct.Struct(">i")
 
 
 def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) -> None:
-    """Raises `InvalidRequest` for a request whose fields, apart from records, could fill the memory."""
     if key is not ApiKey.PRODUCE:
         if len(frame) > MAX_REQUEST_BYTES:
             raise InvalidRequest(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
@@ -67,7 +66,6 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
 
 
 def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
-    """Raises `InvalidRequest` for a decoded request with more than `MAX_ELEMENTS` or `COSTLY_ELEMENTS`."""
     if frame_bytes <= FEW_BYTES or key is ApiKey.PRODUCE:  # `check_width` has counted a produce request
         return
     most = COSTLY_ELEMENTS if key in _COSTLY else MAX_ELEMENTS
@@ -77,7 +75,6 @@ def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
 
 
 def _elements(message: object) -> int:
-    """The number of elements in all arrays of ``message``; structs without arrays are not entered."""
     count = 0
     for name in _nesting(type(message)):
         value = getattr(message, name)

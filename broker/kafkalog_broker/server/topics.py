@@ -268,7 +268,6 @@ def family_and_properties(overrides: Mapping[str, str]) -> tuple[LogFamily, dict
 
 
 def check_partition_count(count: int) -> None:
-    """Raises `InvalidPartitions` below 1, and `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`."""
     if count < 1:
         raise InvalidPartitions(f"a topic needs at least 1 partition, not {count}")
     if count > MAX_PARTITIONS:

@@ -85,7 +85,6 @@ class LogAsBatches:
 
     @property
     def readable_end(self) -> int:
-        """The end of flushed data, as for readers of 0.7."""
         return self.log.readable_end
 
     @property
@@ -250,7 +249,6 @@ class Boundaries:
         return None
 
     def _nearest(self, log: Log, offset: int) -> int:
-        """The last known entry boundary at or before ``offset``."""
         key, start = ref(log), log.start_offset
         if offset < start:
             raise OffsetOutOfRange(str(log.topic_partition), offset, start, log.readable_end)

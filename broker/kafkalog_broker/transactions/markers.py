@@ -54,7 +54,6 @@ class Markers:
     others: ClusterTransactions | None = None
 
     def take_long(self, known: Transaction) -> bool:
-        """Whether writing the markers takes more than some ms."""
         if self.flush or len(known.partitions) > _FEW_PARTITIONS:
             return True
         return self.others is not None and bool(self.others.elsewhere(known.partitions))

@@ -26,7 +26,6 @@ class OrphanedTransactions:
     """*Thread-safe: only `note`, at the start, changes anything.* Finds and aborts orphaned transactions."""
 
     def __init__(self, logs: LogManager, clock: Clock, markers: Markers, max_timeout_ms: int) -> None:
-        """``max_timeout_ms`` is the longest transaction timeout."""
         self._logs = logs
         self._clock = clock
         self._markers = markers

@@ -78,7 +78,6 @@ class ProducerIds:
         return found
 
     def prepare(self) -> None:
-        """Reserves the next block in the background if half of the current one or less is left."""
         if self._block_end - self._next <= BLOCK_SIZE // 2:
             self.reserve()
 

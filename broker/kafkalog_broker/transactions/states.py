@@ -254,7 +254,6 @@ def _fresh(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int
 
 
 def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether the producer has the id now, or had it until its epochs were used up."""
     return producer_id == known.producer_id or (producer_id == known.last_producer_id and epoch >= LAST_EPOCH)
 
 

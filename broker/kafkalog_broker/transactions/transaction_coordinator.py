@@ -164,12 +164,10 @@ class TransactionCoordinator:
         return bool(self._topic.shards)
 
     def open(self) -> None:
-        """Creates the topic if needed. Raises `KafkaError`: it cannot be created now."""
         with _as_coordinator():
             self._topic.open()
 
     def partition_of(self, transactional_id: str) -> TopicPartition:
-        """The partition that stores the id; creates the topic if needed. Raises `KafkaError`."""
         return self._shard(transactional_id).partition
 
     def end_own(self) -> None:
@@ -365,7 +363,6 @@ class TransactionCoordinator:
             yield
 
     def find(self, transactional_id: str) -> Transaction:
-        """Raises `ServerError` TRANSACTIONAL_ID_NOT_FOUND, or `CoordinatorLoading`."""
         with self._entry(transactional_id) as entry:
             if entry.known is None:
                 raise ServerError(
@@ -385,7 +382,6 @@ class TransactionCoordinator:
         return sorted(found, key=lambda each: each.transactional_id)
 
     def end_overdue(self) -> None:
-        """Aborts transactions past their timeout, and completes prepared ones."""
         now_ms = self._clock.time_ms()
         for entry in self._entries():
             with entry.lock:
@@ -407,7 +403,6 @@ class TransactionCoordinator:
         self._unclaimed.abort_unclaimed(self.all, lambda: self._topic.shards)
 
     def forget_idle(self) -> None:
-        """Deletes ids unused for ``transactional.id.expiration.ms``."""
         now_ms = self._clock.time_ms()
         for shard in self._topic.shards:
             with shard.lock:

@@ -35,7 +35,6 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def encode_value(transaction: Transaction) -> bytes:
-    """Value version 0."""
     out = bytearray(
         _HEAD.pack(0, transaction.producer_id, transaction.epoch, transaction.timeout_ms, transaction.state)
     )

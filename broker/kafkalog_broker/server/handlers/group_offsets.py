@@ -118,7 +118,6 @@ def codes_response(
     topic_type: Any,
     partition_type: Any,
 ) -> _R:
-    """The codes, by topic and partition, as a response of these types."""
     topics = []
     for topic in request.topics:
         partitions = [TopicPartition(topic.name, each.partition_index) for each in topic.partitions]
@@ -277,7 +276,6 @@ def _fetch_each(
 def _topics(
     found: _Found, topic_type: Any, partition_type: Any, code: ErrorCode = ErrorCode.NONE
 ) -> tuple[Any, ...]:
-    """The topics in a version's types; ``code`` goes into each partition."""
     topics = []
     for name, indexes in found.wanted:
         partitions = []

@@ -152,7 +152,6 @@ def produce(request: ProduceRequest, ctx: Context) -> Any:
 
 
 def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, list[TopicPartition]] | None:
-    """Transactional id, producer id, epoch, and the partitions to ask another broker about."""
     transactional_id, services = request.transactional_id, ctx.services
     if transactional_id is None or not services.transactions.is_elsewhere(transactional_id):
         return None

@@ -274,7 +274,6 @@ def _finish_offsets(
     ctx: Context,
     refusal: KafkaError | None,
 ) -> api.TxnOffsetCommitResponse:
-    """Store the offsets and answer; ``refusal`` is another coordinator's."""
     try:
         if refusal is not None:
             raise refusal
