@@ -37,14 +37,16 @@ from kafkalog_broker.security.authentication import (
     Login,
     LoginStep,
     Mechanism,
+    Plain,
     Principal,
+    Scram,
     Session,
     Verdict,
     java_address,
+    plain_passwords,
 )
 from kafkalog_broker.security.file_stores import lookup_in
 from kafkalog_broker.security.mapping_rules import Rule, parse_rules, subject_of, user_of
-from kafkalog_broker.security.mechanisms import Plain, Scram, plain_passwords
 from kafkalog_broker.security.oauthbearer import SignedTokens, oauth_bearer
 from kafkalog_broker.server.dispatch import Dispatcher, Services
 from kafkalog_broker.server.handlers07 import Dispatcher07

@@ -20,8 +20,7 @@ from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored, read_stored
 from kafkalog_broker.transactions import states
-from kafkalog_broker.transactions.markers import Markers
-from kafkalog_broker.transactions.orphaned_transactions import OrphanedTransactions
+from kafkalog_broker.transactions.markers import Markers, OrphanedTransactions
 from kafkalog_broker.transactions.producer_ids import ProducerIds
 from kafkalog_broker.transactions.states import PREPARED, CoordinatorState, Outcome, Refusals, Transaction
 from kafkalog_broker.transactions.transaction_records import (

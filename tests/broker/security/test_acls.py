@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.security.acl_rules import AclRules
 from kafkalog_broker.security.authentication import ANONYMOUS as NOBODY
+from kafkalog_broker.security.authorizer import AclRules
 from kafkalog_broker.server.broker import Broker
 from kafkalog_broker.server.dispatch import REGISTRY, Need
 from pyspark_kafkalog.client.admin import NewTopic, create_topics

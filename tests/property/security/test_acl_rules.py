@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.security.acl_rules import AclRules
 from kafkalog_broker.security.authentication import Principal
+from kafkalog_broker.security.authorizer import AclRules
 from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 
 NAMES = st.text("ab*", max_size=3)

@@ -14,10 +14,12 @@ from kafkalog_broker.security.authentication import (
     Login,
     LoginRefused,
     LoginStep,
+    Plain,
     Principal,
+    Scram,
     Verdict,
+    plain_passwords,
 )
-from kafkalog_broker.security.mechanisms import Plain, Scram, plain_passwords
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.logins import (
     SaslAuthenticateRequest,

@@ -9,9 +9,8 @@ import pytest
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.security import authorizer as module
-from kafkalog_broker.security.acl_rules import AclRules
 from kafkalog_broker.security.authentication import Principal, Session
-from kafkalog_broker.security.authorizer import Authorizer
+from kafkalog_broker.security.authorizer import AclRules, Authorizer
 from kafkalog_broker.security.file_stores import FileAcls, SecurityFile
 from pyspark_kafkalog.errors import ErrorCode, ServerError, StorageError
 from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
