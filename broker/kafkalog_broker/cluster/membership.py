@@ -138,14 +138,8 @@ class Membership:
         here, topic_id = self._logs.topics().get(name), topic.stored.topic_id
         try:
             if here is None:
-                self._logs.create_topic(
-                    name,
-                    topic_id,
-                    len(topic.owners),
-                    topic.stored.overrides,
-                    numbers=wanted,
-                    starts=topic.starts,
-                )
+                overrides, count = topic.stored.overrides, len(topic.owners)
+                self._logs.create_topic(name, topic_id, count, overrides, numbers=wanted, starts=topic.starts)
             elif here.topic_id != topic_id:
                 raise TopicAlreadyExists(f"an older topic {name!r} is still on this broker")
             elif missing := [number for number in wanted if number not in here.partitions]:

@@ -136,9 +136,9 @@ class Ownership:
     def __init__(self, node_id: int, pulse: Pulse | None = None) -> None:
         self.node_id = node_id
         self.pulse = pulse
-        self._view: ClusterView | None = None
+        self.view: ClusterView | None = None
         self._others: Mapping[int, LiveBroker] = _NOBODY_ELSE
-        self._offline: frozenset[TopicPartition] = frozenset()
+        self.offline: frozenset[TopicPartition] = frozenset()
         self._unregistered: str | None = _STARTING
         self._lock = threading.Lock()
 
@@ -152,10 +152,6 @@ class Ownership:
         if topic is None or partition.partition >= len(topic.owners):
             return NOBODY
         return NOBODY if partition.partition in topic.pending else topic.owners[partition.partition]
-
-    @property
-    def view(self) -> ClusterView | None:
-        return self._view
 
     @property
     def known(self) -> bool:
@@ -174,14 +170,14 @@ class Ownership:
 
     def see(self, view: ClusterView) -> None:
         with self._lock:
-            known = self._view
+            known = self.view
             if known is None or (known.registry == view.registry and known.version <= view.version):
-                self._view = view
+                self.view = view
 
     def enter(self, view: ClusterView) -> None:
         """Switch to another registry, in which this broker has registered what it has."""
         with self._lock:
-            self._view = view
+            self.view = view
 
     def see_brokers(self, brokers: Iterable[LiveBroker]) -> None:
         others = {each.id: each for each in brokers if each.id != self.node_id}
@@ -192,17 +188,13 @@ class Ownership:
     def set_offline(self, partitions: Iterable[TopicPartition]) -> None:
         """Set the partitions that are ours but missing on our disk: they are offline, not empty."""
         with self._lock:
-            self._offline = frozenset(partitions)
+            self.offline = frozenset(partitions)
 
     def serve(self) -> None:
         self._unregistered = None
 
     def refuse(self, why: str) -> None:
         self._unregistered = why
-
-    @property
-    def offline(self) -> frozenset[TopicPartition]:
-        return self._offline
 
     def live(self, listener: str) -> dict[int, tuple[str, int]]:
         return {
@@ -217,13 +209,13 @@ class Ownership:
 
     @property
     def deleting(self) -> frozenset[str]:
-        view, me = self._view, self.node_id
+        view, me = self.view, self.node_id
         if view is None or not view.deletions:
             return frozenset()
         return frozenset(each.name for each in view.deletions.values() if me in each.brokers)
 
     def topic(self, name: str) -> ClusterTopic | None:
-        view = self._view
+        view = self.view
         return None if view is None else view.topics.get(name)
 
     def check_known(self) -> None:
@@ -242,7 +234,7 @@ class Ownership:
             and partition.partition < len(topic.owners)
             and topic.owners[partition.partition] == self.node_id
             and partition.partition not in topic.pending
-            and partition not in self._offline
+            and partition not in self.offline
         )
 
     def check(self, partition: TopicPartition) -> None:
@@ -259,7 +251,7 @@ class Ownership:
             raise RegisteredElsewhere(f"{partition}: no broker has brought it since ZooKeeper was emptied")
         if owner != self.node_id:
             raise RegisteredElsewhere(f"{partition} is not served here: broker {owner} owns it")
-        if partition in self._offline:
+        if partition in self.offline:
             raise StorageError(
                 f"{partition} is offline: ZooKeeper says that this broker made it, but it is in none of "
                 "log.dirs; start the broker with the directories it had"

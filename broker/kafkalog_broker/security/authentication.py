@@ -384,7 +384,7 @@ class Scram:
     def __init__(
         self, name: str, lookup: Callable[[str, str], ScramCredential | None], max_lifetime_ms: int = 0
     ) -> None:
-        self._name = name
+        self.name = name
         self._lookup = lookup
         self._secret = secrets.token_bytes(32)
         self.max_lifetime_ms = max_lifetime_ms
@@ -396,7 +396,7 @@ class Scram:
         """For an unknown user a fake one with a constant salt, so that clients cannot find out which users
         exist.
         """
-        known = self._lookup(self._name, user)
+        known = self._lookup(self.name, user)
         if known is not None:
             return known
         salt = hmac.digest(self._secret, user.encode(), "sha256")[:16]
@@ -405,12 +405,8 @@ class Scram:
     def refused(self) -> LoginRefused:
         return LoginRefused(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
-            + self._name
+            + self.name
         )
-
-    @property
-    def name(self) -> str:
-        return self._name
 
 
 class _ScramExchange:

@@ -105,7 +105,6 @@ class MetadataCache:
 
 def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) -> MetadataResponseTopic:
     return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
         name=name,
         topic_id=topic.topic_id,
         is_internal=name in INTERNAL_TOPICS,

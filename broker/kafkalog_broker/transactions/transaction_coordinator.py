@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -319,6 +319,7 @@ class TransactionCoordinator:
             raise RuntimeError("there are no other brokers")
         self._others.verify(transactional_id, producer_id, epoch, partitions, on_refusals, adding=adding)
 
+    @contextmanager
     def writing(
         self,
         transactional_id: str,
@@ -328,7 +329,7 @@ class TransactionCoordinator:
         *,
         abortable: bool = False,
         adding: bool = False,
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Hold this while appending a producer's data or offsets to a partition of its transaction;
         ``adding`` adds the partition first. For an id that `is_elsewhere` call `verify` before. Raises
         `InvalidTxnState` (not in an open transaction; `TransactionAbortable` if ``abortable``),
@@ -336,19 +337,9 @@ class TransactionCoordinator:
         `ConcurrentTransactions`.
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
-            return self._others.verified.writing(partition, producer_id, epoch)
-        return self._writing_here(transactional_id, producer_id, epoch, partition, abortable, adding)
-
-    @contextmanager
-    def _writing_here(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partition: TopicPartition,
-        abortable: bool,
-        adding: bool,
-    ) -> Iterator[None]:
+            with self._others.verified.writing(partition, producer_id, epoch):
+                yield
+            return
         with self._entry(transactional_id) as entry:
             try:
                 if adding:

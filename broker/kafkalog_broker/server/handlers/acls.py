@@ -39,7 +39,6 @@ def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.Describ
     acls = sorted(filter(wanted.matches, authorizer.acls))
     by_pattern = groupby(acls, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type))
     return api.DescribeAclsResponse(
-        error_code=ErrorCode.NONE,
         resources=tuple(
             api.DescribeAclsResource(
                 resource_type=kind,
@@ -154,8 +153,6 @@ def delete_acls(request: api.DeleteAclsRequest, ctx: Context) -> api.DeleteAclsR
 
 def _deleted_acl(acl: Acl) -> api.DeleteAclsMatchingAcl:
     return api.DeleteAclsMatchingAcl(
-        error_code=ErrorCode.NONE,
-        error_message=None,
         resource_type=acl.resource_type,
         resource_name=acl.name,
         pattern_type=acl.pattern_type,

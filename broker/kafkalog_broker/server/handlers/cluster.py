@@ -39,7 +39,6 @@ def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.D
     brokers = live_brokers(ctx)
     asked = request.include_cluster_authorized_operations
     return api.DescribeClusterResponse(
-        error_code=ErrorCode.NONE,
         cluster_id=ctx.services.cluster_id,
         controller_id=min(brokers),
         brokers=tuple(
@@ -81,7 +80,6 @@ def _describe_directory(directory: DirectoryContents) -> api.DescribeLogDirsResu
         )  # fmt: skip
     by_topic = groupby(sorted(directory.sizes), key=attrgetter("topic"))
     return api.DescribeLogDirsResult(
-        error_code=ErrorCode.NONE,
         log_dir=str(directory.path),
         topics=tuple(
             api.DescribeLogDirsTopic(
@@ -114,7 +112,7 @@ def describe_client_quotas(
         _check_filter(request.components)
     except KafkaError as e:
         return api.DescribeClientQuotasResponse(error_code=ctx.refused(e), error_message=str(e))
-    return api.DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message="", entries=())
+    return api.DescribeClientQuotasResponse(error_message="", entries=())
 
 
 def _check_filter(components: tuple[api.ComponentData, ...]) -> None:

@@ -86,7 +86,6 @@ def _described_entry(
         value=entry.value,
         read_only=entry.read_only,
         config_source=int(entry.source),
-        is_sensitive=False,
         synonyms=entry.synonyms if request.include_synonyms else (),
         config_type=entry.config_type,
         documentation=entry.doc if request.include_documentation else None,

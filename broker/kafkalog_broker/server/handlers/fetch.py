@@ -306,8 +306,6 @@ def _failed(
         partition_index=partition,
         error_code=code,
         high_watermark=high_watermark,
-        last_stable_offset=-1,
         log_start_offset=log_start_offset,
-        aborted_transactions=None,
         records=b"",
     )

@@ -158,7 +158,6 @@ def leave_group(request: api.LeaveGroupRequest, ctx: Context) -> api.LeaveGroupR
     if ctx.version < _SEVERAL_LEAVE_SINCE:
         return api.LeaveGroupResponse(error_code=codes[0])
     return api.LeaveGroupResponse(
-        error_code=ErrorCode.NONE,
         members=tuple(
             api.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
             for (member_id, instance_id), code in zip(members, codes, strict=True)

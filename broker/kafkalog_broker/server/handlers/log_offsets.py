@@ -93,7 +93,6 @@ def _one_offset(
         )
     return api.ListOffsetsPartitionResponse(
         partition_index=partition.partition,
-        error_code=ErrorCode.NONE,
         timestamp=timestamp,
         offset=offset,
         leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
@@ -213,6 +212,4 @@ def _delete_records(
         return api.DeleteRecordsPartitionResult(
             partition_index=want.partition_index, low_watermark=-1, error_code=ctx.refused(e)
         )
-    return api.DeleteRecordsPartitionResult(
-        partition_index=want.partition_index, low_watermark=start_offset, error_code=ErrorCode.NONE
-    )
+    return api.DeleteRecordsPartitionResult(partition_index=want.partition_index, low_watermark=start_offset)

@@ -59,9 +59,7 @@ def describe_user_scram_credentials(
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return api.DescribeUserScramCredentialsResponse(
-            error_code=ctx.refused(e), error_message=str(e), results=()
-        )
+        return api.DescribeUserScramCredentialsResponse(error_code=ctx.refused(e), error_message=str(e))
     kept = ctx.services.credentials.all()
     named = [each.name for each in request.users or ()] or sorted(kept)
     times = Counter(named)
@@ -81,9 +79,7 @@ def describe_user_scram_credentials(
                 user, code, why, tuple(api.CredentialInfo(*info) for info in infos)
             )
         )
-    return api.DescribeUserScramCredentialsResponse(
-        error_code=ErrorCode.NONE, error_message=None, results=tuple(results)
-    )
+    return api.DescribeUserScramCredentialsResponse(results=tuple(results))
 
 
 _MECHANISM_NAMES = {number: name for name, number in _MECHANISM_NUMBERS.items()}

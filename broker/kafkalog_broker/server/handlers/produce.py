@@ -281,8 +281,6 @@ def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> Part
         index=partition.partition,
         error_code=_AS_PRODUCE_ERROR.get(code, code),
         base_offset=-1,
-        log_append_time_ms=-1,
-        log_start_offset=-1,
         error_message=str(error) if ctx.version >= _ERROR_MESSAGE_SINCE else None,
     )
 

@@ -125,7 +125,6 @@ def _describe_partition(partition: TopicPartition, ctx: Context) -> api.Partitio
         )
     return api.PartitionResponse(
         partition_index=partition.partition,
-        error_message=None,
         active_producers=tuple(
             api.ProducerState(
                 producer_id=each.producer_id,

@@ -94,7 +94,6 @@ def _create_topic(
             value=entry.value,
             read_only=entry.read_only,
             config_source=entry.source,
-            is_sensitive=False,
         )
         for entry in topic_entries(ctx.services.settings, properties, family.generation)
     )
@@ -186,7 +185,7 @@ def _delete_topic(wanted: api.DeleteTopicState, ctx: Context) -> api.DeletableTo
         return api.DeletableTopicResult(
             name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
         )
-    return api.DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.NONE)
+    return api.DeletableTopicResult(name=name, topic_id=topic_id)
 
 
 def _forget_topic(name: str, ctx: Context) -> None:
@@ -227,7 +226,7 @@ def _add_partitions(
         return api.CreatePartitionsTopicResult(
             name=wanted.name, error_code=ctx.refused(e), error_message=str(e)
         )
-    return api.CreatePartitionsTopicResult(name=wanted.name, error_code=ErrorCode.NONE)
+    return api.CreatePartitionsTopicResult(name=wanted.name)
 
 
 def _added_owners(wanted: api.CreatePartitionsTopic, added: int, ctx: Context) -> tuple[int, ...] | None:
