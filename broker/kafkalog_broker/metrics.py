@@ -8,9 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
-    """*Thread-safe.* The counters of one broker; each guards itself. Each broker needs its own registry.
-    Labelled counters are cached: looking one up costs more than counting.
-    """
+    """*Thread-safe: each counter guards itself.* Labelled ones are cached, as looking one up costs more."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()

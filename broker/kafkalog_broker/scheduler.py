@@ -20,9 +20,7 @@ _STOP_SECONDS = 30.0
 
 
 class Handle:
-    """*Thread-safe.* A scheduled task. ``_task`` becomes None when cancelled, or started if it runs once; a
-    single assignment needs no lock.
-    """
+    """*Thread-safe: ``_task`` is assigned at once.* It is None when cancelled, or started if it runs once."""
 
     __slots__ = ("_name", "_period", "_task")
 

@@ -100,9 +100,7 @@ class Membership:
         return found
 
     def reconcile(self) -> bool:
-        """Do everything due; False if some of it must be tried again. Raises `KafkaError`, and
-        `OlderRegistry`.
-        """
+        """Do everything due; False to try again. Raises `KafkaError`, `OlderRegistry`."""
         if self._notes is None:
             self._notes = self._logs.registry_notes()
         view = self.registry.open(self._notes)
@@ -169,9 +167,7 @@ class Membership:
             self.registry.report_removed(topic_id, self._me)
 
     def take_name_07(self, name: str) -> None:
-        """Reserve the name of a new Kafka 0.7 topic; without ZooKeeper `reconcile` does it later. Raises
-        `TopicAlreadyExists`: the cluster uses the name.
-        """
+        """Reserve the name of a new Kafka 0.7 topic. Raises `TopicAlreadyExists`: the cluster uses it."""
         try:
             view = self.registry.name_07(name, self._me, used=True)
         except InvalidConfig:
@@ -239,9 +235,7 @@ class Membership:
     def _offer(
         self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
     ) -> ClusterView:
-        """Register our partitions without an owner, which the registry has lost or never had. Returns the new
-        view.
-        """
+        """Register our partitions without an owner, which the registry has lost or never had."""
         for name, topic in mine.items():
             registered, deletion = view.topics.get(name), view.deletions.get(topic.topic_id)
             owners = () if registered is None else registered.owners

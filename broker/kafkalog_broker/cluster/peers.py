@@ -81,9 +81,7 @@ def peer_config(config: BrokerConfig) -> ClientConfig:
 
 
 class Peers:
-    """*Thread-safe: ``_lock`` guards the table.* The other brokers, each with a thread, so that none delays
-    another.
-    """
+    """*Thread-safe: ``_lock`` guards the table.* Each broker has a thread, so that none delays another."""
 
     def __init__(
         self, config: ClientConfig | None, address_of: Callable[[int], tuple[str, int] | None], clock: Clock
@@ -121,9 +119,7 @@ class Peers:
 
 
 class _Peer:
-    """*Thread-safe: other threads only call `ask` and `stop`.* Its requests are pipelined: ``_calls`` are not
-    sent yet, ``_asked`` wait for their responses.
-    """
+    """*Thread-safe: other threads only call `ask` and `stop`.* Pipelined: ``_asked`` wait for responses."""
 
     def __init__(
         self,

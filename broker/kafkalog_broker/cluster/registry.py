@@ -282,9 +282,7 @@ class TopicRegistry:
         return after
 
     def delete(self, name: str, topic_id: UUID) -> None:
-        """Delete a topic; its owners and the group coordinators then remove their data of it and
-        `report_removed`.
-        """
+        """Delete a topic; whoever has data of it then removes it and calls `report_removed`."""
 
         def plan(view: ClusterView) -> Edit | None:
             if topic_id in view.deletions:

@@ -34,9 +34,7 @@ from pyspark_kafkalog.errors import ErrorCode
 
 
 class ClassicGroup:
-    """*Not thread-safe: guarded by the lock of its shard.* Its leader assigns the partitions. ``members`` is
-    in join order.
-    """
+    """*Not thread-safe: guarded by the lock of its shard.* ``members`` is in join order."""
 
     def __init__(self, *, max_size: int, initial_delay_ms: int) -> None:
         self._max_size = max_size

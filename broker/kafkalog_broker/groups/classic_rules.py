@@ -160,9 +160,7 @@ Waiter = Callable[[Any], object]
 
 @dataclass(slots=True)
 class GroupOutcome:
-    """First ``stored`` is written to the log, then ``answers`` are sent. ``sooner``: the deadline may be
-    earlier.
-    """
+    """``stored`` goes to the log before ``answers`` are sent. ``sooner``: the deadline may be earlier."""
 
     answers: list[tuple[Waiter, Any]] = field(default_factory=list)
     stored: StoredGroup | None = None

@@ -105,9 +105,7 @@ class GroupOffsets:
             shard.state.groups[name] = group
 
     def end_transaction(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> int:
-        """Appends a marker to a partition of the offsets topic; its offsets then count or are dropped.
-        Returns the marker's size in bytes. Raises as `commit`.
-        """
+        """Appends a marker; the offsets then count or are dropped. Returns its size. Raises as `commit`."""
         if partition.partition >= len(self.topic.shards):
             raise CoordinatorLoading(f"{partition} is not known here yet")
         shard = self.topic.shards[partition.partition]
@@ -146,9 +144,7 @@ class GroupOffsets:
             return {}
 
     def delete(self, name: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Deletes offsets, except for topics that a member subscribes to. Raises `NoSuchGroup`, or
-        `KafkaError`.
-        """
+        """Deletes offsets, except of subscribed topics. Raises `NoSuchGroup`, or `KafkaError`."""
         shard = self.topic.known_shard(name)
         with shard.lock:
             group = known_group(shard, name)
@@ -172,9 +168,7 @@ class GroupOffsets:
         return all(number < len(shards) and shards[number].loaded for number in numbers)
 
     def forget_topic(self, topic: str) -> None:
-        """Deletes all offsets of a deleted ``topic``; call once nobody can commit for it any more. Logs a
-        failed append, and keeps the offsets.
-        """
+        """Deletes all offsets of a deleted topic, once nobody can commit for it any more."""
         for shard, group in self._each_group():
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
@@ -215,9 +209,7 @@ class GroupOffsets:
         ]
 
     def _each_group(self) -> Iterator[tuple[_Shard, Group]]:
-        """All loaded groups, without locks, so that requests need not wait; check under the lock that it
-        still exists.
-        """
+        """All loaded groups, without locks; check under the lock that a group still exists."""
         for shard in self.topic.shards:
             with shard.lock:
                 groups = tuple(shard.state.groups.values()) if shard.loaded else ()

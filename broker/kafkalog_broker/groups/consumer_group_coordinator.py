@@ -115,9 +115,7 @@ class ConsumerGroups:
         return found
 
     def give_way(self, shard: _Shard, group: Group) -> None:
-        """Removes an empty group of the new protocol, except its offsets, because a classic member joins.
-        Caller holds the shard's lock. Raises `NoSuchGroup`: the group has members.
-        """
+        """Removes an empty group, because a classic member joins; `NoSuchGroup` if it has members."""
         if group.consumer is None:
             return
         if group.consumer.members:

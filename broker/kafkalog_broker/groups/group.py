@@ -105,9 +105,7 @@ class GroupShard:
 
 
 class GroupTopic(StateTopic[GroupShard]):
-    """*Thread-safe.* The offsets topic; each partition stores its groups. The coordinator sets ``build``, to
-    fill a shard from its stored records.
-    """
+    """*Thread-safe.* The offsets topic. The coordinator sets ``build``, which fills a shard when read."""
 
     build: Callable[[Shard[GroupShard], Stored], None]
 

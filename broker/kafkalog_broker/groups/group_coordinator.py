@@ -171,9 +171,7 @@ class GroupCoordinator:
         return lambda: self._abandoned(name, member_id, waiter)
 
     def sync(self, name: str, request: SyncRequest, waiter: Waiter) -> None:
-        """``waiter`` gets a `SyncAnswer`, now or later, from any thread. Raises `KafkaError`, as the methods
-        below.
-        """
+        """``waiter`` gets a `SyncAnswer`, now or later, from any thread. Raises as `leave`."""
         shard = self._shard_of_members(name)
         with shard.lock:
             self._check_open(shard)
@@ -193,7 +191,7 @@ class GroupCoordinator:
             return classic.heartbeat(member_id, instance_id, generation, Moment.now(self._clock))
 
     def leave(self, name: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
-        """Removes members, each named by member id, instance id or both; returns one code each."""
+        """A code for each member, named by member or instance id. Raises `KafkaError`: not available."""
         shard = self._shard_of_members(name)
         with shard.lock:
             shard.check_loaded()
@@ -221,9 +219,7 @@ class GroupCoordinator:
         return sorted(found)
 
     def delete(self, name: str) -> None:
-        """Deletes a group and its offsets. Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log
-        failed.
-        """
+        """Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log refused the append."""
         shard = self._topic.known_shard(name)
         with shard.lock:
             group = known_group(shard, name)

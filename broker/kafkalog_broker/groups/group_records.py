@@ -255,9 +255,7 @@ def decode_key(data: bytes) -> RecordKey | None:
 
 
 def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[StateRecord]:
-    """The records that turn ``before`` into ``after``, None for no group. In Kafka's order: deletions, then
-    members, epoch, target, progress.
-    """
+    """The records that turn ``before`` into ``after``, None for no group, in Kafka's order."""
     present = after if after is not None else before
     if present is None or before is after:
         return []

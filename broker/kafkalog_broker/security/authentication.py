@@ -393,9 +393,7 @@ class Scram:
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential:
-        """For an unknown user a fake one with a constant salt, so that clients cannot find out which users
-        exist.
-        """
+        """A fake one for an unknown user, so that clients cannot find out which users exist."""
         known = self._lookup(self.name, user)
         if known is not None:
             return known

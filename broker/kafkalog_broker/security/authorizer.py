@@ -76,9 +76,7 @@ def denial(resource_type: ResourceType) -> KafkaError:
 
 
 class Authorizer:
-    """*Thread-safe: ``_lock`` is held over a change; decisions use the last rules, an immutable object.* A
-    change is durable and in effect when the call returns.
-    """
+    """*Thread-safe: ``_lock`` is held over a change; decisions use the last rules, which never change.*"""
 
     def __init__(
         self,
@@ -143,9 +141,7 @@ class Authorizer:
         )
 
     def add(self, acls: Collection[Acl]) -> None:
-        """Raises `ServerError`: more than `MAX_ACLS`, or ZooKeeper does not answer; `StorageError`: nothing
-        has changed.
-        """
+        """Raises `ServerError`: too many, or ZooKeeper is away; `StorageError`: nothing has changed."""
         with self._lock:
             before = self._rules.acls
             if len(before.union(acls)) > max(MAX_ACLS, len(before)):

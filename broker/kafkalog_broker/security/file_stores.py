@@ -68,9 +68,7 @@ class SecurityFile:
             return self.kept
 
     def change(self, change: Callable[[Kept], Kept]) -> Kept:
-        """Replace the content by ``change`` of it. Raises `StorageError`: the disk failed, nothing has
-        changed.
-        """
+        """Replace the content by ``change`` of it. Raises `StorageError`: nothing has changed."""
         with self._lock:
             wanted = change(self.kept)
             if wanted != self.kept:

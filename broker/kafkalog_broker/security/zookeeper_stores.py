@@ -166,9 +166,7 @@ class ZooKeeperAcls:
         self._publish: Publish = lambda _acls: None
 
     def connect(self) -> None:
-        """Read all ACLs, and follow changes. Raises `ConnectionLost`, and `MalformedNode`: they may be
-        denials.
-        """
+        """Read all, and follow changes. Raises `ConnectionLost`, and `MalformedNode`: it may be a denial."""
         self._make_parents()
         for pattern_type, parent in self._nodes.acl_changes.items():
             _Changes(self._session, parent, self._clock, partial(self._told, pattern_type))

@@ -31,9 +31,7 @@ class Changed(NamedTuple):
 
 
 class BrokerSettings:
-    """*Thread-safe: ``_lock`` is held over a change; what readers see is replaced as a whole.* Changes are
-    stored in the log directories, and the logs follow them at once.
-    """
+    """*Thread-safe: ``_lock`` is held over a change; what readers see is replaced as a whole.*"""
 
     def __init__(self, given: BrokerConfig, logs: LogManager) -> None:
         """``given`` is the file's configuration; call `defaults` once ``logs`` have read what they stored."""

@@ -49,9 +49,7 @@ class DelayedFetches:
         return self._count
 
     def park(self, fetch: ParkedFetch, wait_seconds: float) -> None:
-        """Keep ``fetch`` until its bytes have arrived, or for ``wait_seconds``. The caller then calls `wake`
-        if an append came between its first read and this call.
-        """
+        """The caller calls `wake` if an append came between its first read and this call."""
         with self._lock:
             for partition in fetch.partitions:
                 self._watchers.setdefault(partition, set()).add(fetch)
@@ -67,9 +65,7 @@ class DelayedFetches:
             self.wake(fetch)
 
     def appended(self, partition: TopicPartition, size_bytes: int, *, stable: bool = True) -> None:
-        """Complete the fetches for which ``size_bytes`` more are enough; of committed data only if
-        ``stable``.
-        """
+        """Complete fetches for which these bytes are enough; of committed data only if ``stable``."""
         if partition not in self._watchers:
             return
         with self._lock:

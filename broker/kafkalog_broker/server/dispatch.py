@@ -163,9 +163,7 @@ class Context:
         return cast("Sequence[Part]", parts)
 
     def finish(self, handle: Callable[[], Any]) -> None:
-        """Answer with what ``handle`` returns: a response, None for no answer, or `LATER`; close the
-        connection if it fails. May be called in any thread.
-        """
+        """Answer with what ``handle`` returns, from any thread; close the connection if it fails."""
         if self.reply.closed:
             return
         try:

@@ -87,9 +87,7 @@ def append(request: v07.ProduceRequest, services: Services, kind: v07.RequestTyp
 
 
 def multi_produce(request: v07.MultiProduceRequest, services: Services) -> None:
-    """Append each part; skips a part that is too large, while any other error ends the request. Does nothing
-    if it needs more new topics than one request may create.
-    """
+    """Append each part; skips one that is too large. Any other error ends the request."""
     unknown = {part.topic for part in request.produces}.difference(services.topics.all())
     if len(unknown) > COSTLY_ELEMENTS:
         raise InvalidRequest(f"MULTIPRODUCE to {len(unknown)} new topics; the limit is {COSTLY_ELEMENTS}")

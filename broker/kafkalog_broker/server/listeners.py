@@ -226,9 +226,7 @@ def mechanisms_of(
     lookup: Callable[[str, str], ScramCredential | None],
     keys: list[tuple[SignedTokens, int]],
 ) -> dict[str, Mechanism]:
-    """A listener's login mechanisms, in configured order; adds the token keys to refresh, with the interval
-    in ms, to ``keys``. Raises `InvalidConfig`.
-    """
+    """In configured order; adds token keys to refresh, with the interval in ms. Raises `InvalidConfig`."""
     found: dict[str, Mechanism] = {}
     for mechanism in properties.of(listener).sasl_enabled_mechanisms:
         own = properties.of(listener, mechanism)

@@ -25,9 +25,7 @@ _NOT_GIVEN = -1
 
 
 def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
-    """-1 means that the client gives none. Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours,
-    FENCED_LEADER_EPOCH below.
-    """
+    """Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below; -1 is none."""
     if epoch in (_NOT_GIVEN, LEADER_EPOCH):
         return
     code = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
@@ -170,9 +168,7 @@ class LogAccess:
     ownership: Ownership | None = None
 
     def log(self, partition: TopicPartition) -> Log:
-        """The log in the listener's own format. Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT for
-        another family, and `RegisteredElsewhere`.
-        """
+        """Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT, another family; `RegisteredElsewhere`."""
         log = self._find(partition)
         if log.family is not self.family:
             raise self._foreign(log)
@@ -188,9 +184,7 @@ class LogAccess:
                 raise
 
     def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
-        """A log for reading, within a part of the request's ``allowance``; of another family through its
-        view.
-        """
+        """Within a part of the request's ``allowance``; a log of another family through its view."""
         log = self._find(partition)
         if log.family is self.family:
             self._check(partition)

@@ -91,9 +91,7 @@ class Registration:
         clock: Clock,
         session: ZooKeeperSession | None = None,
     ) -> None:
-        """``protocols`` are the listeners' wires: PLAINTEXT is that of 0.8 and later, secured or not. Raises
-        `InvalidConfig`: two layouts share znodes.
-        """
+        """``protocols``: PLAINTEXT is 0.8 and later. Raises `InvalidConfig`: two layouts share znodes."""
         self._config = config
         self._clock = clock
         self.session = session_of(config.zookeeper) if session is None else session
@@ -192,9 +190,7 @@ class Registration:
             self._presences.append(Presence(layout, generation, node))
 
     def start(self) -> None:
-        """Register what was prepared, and keep it registered. Raises `BrokerIdInUse`, `InvalidConfig`: an
-        address does not fit its layout, and `ConnectionLost`.
-        """
+        """Register, and keep registered. Raises `BrokerIdInUse`, `InvalidConfig` and `ConnectionLost`."""
         self._await_predecessor()
         if self.ownership is not None:
             layout = self._spelled[PLAINTEXT][0]
@@ -254,9 +250,7 @@ class Registration:
                 self._clock.sleep(_LOOK_SECONDS)
 
     def register(self) -> bool:
-        """Create missing nodes and remove stale ones; False to try again: another broker's nodes are in the
-        way, or the session has ended meanwhile.
-        """
+        """False to try again: another's nodes are in the way, or the session has ended meanwhile."""
         stops = self._pulse.beat()
         session = self.session.credentials[0]
         if session != self._made_in or self._was_emptied():

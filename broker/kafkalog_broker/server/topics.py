@@ -214,9 +214,7 @@ class Topics:
     def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
     ) -> None:
-        """Replace the topic's own properties by ``change`` of them. Raises `UnknownTopicOrPartition`,
-        `InvalidConfig`.
-        """
+        """Replace the topic's own properties by ``change`` of them. Raises `KafkaError`."""
         topic = self.get(name)
         overrides = self._changed_overrides(change, topic.overrides)
         if validate_only:

@@ -225,9 +225,7 @@ class Boundaries:
                 self._make_room()
 
     def find(self, log: Log, offset: int, allowance: Allowance) -> int | None:
-        """Offset of the entry that contains the byte ``offset``, which is below the readable end; None if the
-        allowance is spent first, to be continued by the next call.
-        """
+        """Where the entry with this byte begins; None if the allowance is spent: call again."""
         position = self._nearest(log, offset)
         if position == offset and not allowance.spent:
             return position

@@ -260,9 +260,7 @@ class ClusterTransactions:
     def holders(
         self, producer_ids: Iterable[int], on_answer: Callable[[frozenset[int] | None], None]
     ) -> None:
-        """Ask all other coordinators which of these producers have an open transaction. ``on_answer`` gets
-        them, from any thread, or None if one did not answer.
-        """
+        """``on_answer`` gets those producers with an open transaction elsewhere; None if not all answer."""
         ownership = self._ownership
         topic, view = ownership.topic(TRANSACTIONS_TOPIC), ownership.view
         others = set() if topic is None else {*topic.owners} - {ownership.node_id}

@@ -82,9 +82,7 @@ class Markers:
         written: Callable[[], object],
         done: Callable[[], object],
     ) -> None:
-        """Has other brokers write the markers of partitions ``away``; calls ``written`` when all are, and
-        ``done`` then, or earlier if a broker is slow.
-        """
+        """Calls ``written`` when all are written, and ``done`` then, or earlier if a broker is slow."""
         if self.others is None:
             raise RuntimeError("there are no other brokers")
         waiting = [done]

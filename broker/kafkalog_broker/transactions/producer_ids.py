@@ -82,9 +82,7 @@ class ProducerIds:
             self.reserve()
 
     def reserve(self, done: Callable[[], object] = lambda: None) -> None:
-        """Reserves the next block in the background, then calls ``done``. After a failure `next` raises the
-        reason.
-        """
+        """In the background, then calls ``done``. After a failure `next` raises the reason."""
         with self._lock:
             reserved = self._spare is not None
             if not reserved:

@@ -87,9 +87,7 @@ def transaction_topic(
 
 
 class Ending:
-    """The work left once a decision is stored: call `run`, then answer the request. If it ``takes_long``, run
-    it in another thread and answer only after that.
-    """
+    """Call `run`, then answer the request; in another thread if it ``takes_long``."""
 
     def __init__(self, coordinator: TransactionCoordinator, entry: _Entry, takes_long: bool) -> None:
         self._coordinator = coordinator
@@ -99,9 +97,7 @@ class Ending:
         """Id and epoch for the next transaction; set by `run`."""
 
     def run(self, done: Callable[[], object] = lambda: None) -> None:
-        """Writes the markers, then calls ``done`` from any thread, also if a marker can only be written
-        later.
-        """
+        """Calls ``done`` from any thread, also if a marker can only be written later."""
 
         def ended() -> None:
             known = self._entry.known
@@ -170,9 +166,7 @@ class TransactionCoordinator:
         return self._shard(transactional_id).partition
 
     def end_own(self) -> None:
-        """Ends all transactions of a standalone broker that joins a cluster, where others may coordinate its
-        ids. Call before the first `look`.
-        """
+        """For a standalone broker that joins a cluster: others may coordinate its ids."""
         for number in self._logs.topics()[TRANSACTIONS_TOPIC].partitions:
             keeper = TopicPartition(TRANSACTIONS_TOPIC, number)
             try:
@@ -249,9 +243,7 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> None:
-        """Adds ``partitions`` to the id's transaction, and begins one if needed. Raises
-        `InvalidProducerIdMapping`, `ProducerFenced`, `CoordinatorLoading` or `ConcurrentTransactions`.
-        """
+        """Raises `InvalidProducerIdMapping`, `ProducerFenced`, `ConcurrentTransactions`."""
         with self._entry(transactional_id) as entry:
             outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())
             self._store(entry, outcome)
@@ -261,9 +253,7 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, own_epochs: bool = False
     ) -> Ending:
-        """Stores the decision; run the returned `Ending` before answering. With ``own_epochs`` the next
-        transaction gets a new epoch. Raises as `add`, and `InvalidTxnState`.
-        """
+        """Run the `Ending` before answering. With ``own_epochs`` each transaction has its epoch."""
         decide = states.end_with_epoch if own_epochs else states.end
         with self._entry(transactional_id) as entry:
             outcome = decide(entry.known, producer_id, epoch, commit=commit, now_ms=self._clock.time_ms())

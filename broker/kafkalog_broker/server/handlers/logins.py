@@ -19,7 +19,7 @@ from collections import Counter
 
 from kafkalog_broker.security.file_stores import CredentialChange
 from kafkalog_broker.server.dispatch import Context, always, handles
-from pyspark_kafkalog.errors import ErrorCode, KafkaError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api import logins as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -87,12 +87,6 @@ _MAX_ITERATIONS = 16_384
 _MAX_SALT_BYTES = 1024
 
 
-class _RefusedChange(KafkaError):
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 @handles(
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always
 )
@@ -102,18 +96,18 @@ def alter_user_scram_credentials(
     """Set and remove SCRAM credentials, durably before the response is sent."""
     wanted: list[api.ScramCredentialDeletion | api.ScramCredentialUpsertion]
     wanted = [*request.deletions, *request.upsertions]
+    users = dict.fromkeys(each.name for each in wanted)
     times = Counter((each.name, each.mechanism) for each in wanted)
     refused: dict[str, KafkaError] = {}
     changes: list[CredentialChange] = []
     try:
         ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        users = dict.fromkeys(each.name for each in wanted)
-        return api.AlterUserScramCredentialsResponse(results=tuple(_altered(user, e, ctx) for user in users))
+        refused, wanted = dict.fromkeys(users, e), []
     for each in wanted:
         try:
             if times[each.name, each.mechanism] > 1:
-                raise _RefusedChange(
+                raise ServerError(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
@@ -127,9 +121,7 @@ def alter_user_scram_credentials(
         except KafkaError as e:
             refused |= {change.user: e for change in changes}
     return api.AlterUserScramCredentialsResponse(
-        results=tuple(
-            _altered(user, refused.get(user), ctx) for user in dict.fromkeys(e.name for e in wanted)
-        )
+        results=tuple(_altered(user, refused.get(user), ctx) for user in users)
     )
 
 
@@ -138,21 +130,21 @@ def _scram_change(
 ) -> CredentialChange:
     user, mechanism = wanted.name, _MECHANISM_NAMES.get(wanted.mechanism)
     if not user:
-        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        raise ServerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism is None:
-        raise _RefusedChange(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        raise ServerError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(wanted, api.ScramCredentialDeletion):
         if mechanism not in ctx.services.credentials.all().get(user, {}):
-            raise _RefusedChange(
+            raise ServerError(
                 ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
             )
         return CredentialChange(user, mechanism, None)
     if wanted.iterations < MIN_ITERATIONS:
-        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        raise ServerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if wanted.iterations > _MAX_ITERATIONS:
-        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        raise ServerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not wanted.salted_password or not 0 < len(wanted.salt) <= _MAX_SALT_BYTES:
-        raise _RefusedChange(
+        raise ServerError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL, f"salt of 1 to {_MAX_SALT_BYTES} bytes and a salted password"
         )
     credential = ScramCredential.of_salted(
