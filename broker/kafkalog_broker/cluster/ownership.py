@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.log.generations import SINCE_08
+from kafkalog_broker.logs.state_topic import partition_for
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError, ServerError, StorageError
@@ -217,6 +218,13 @@ class Ownership:
     def topic(self, name: str) -> ClusterTopic | None:
         view = self.view
         return None if view is None else view.topics.get(name)
+
+    def coordinator_of(self, topic: str, key: str) -> int:
+        """The broker that keeps a group or transactional id; -1 if unknown."""
+        found = self.topic(topic)
+        if found is None:
+            return NOBODY
+        return self.owner_of(TopicPartition(topic, partition_for(key, len(found.owners))))
 
     def check_known(self) -> None:
         """Raises `ServerError` LEADER_NOT_AVAILABLE at startup, `RegisteredElsewhere` if our id is used."""

@@ -76,7 +76,8 @@ class ConsumerGroups:
         """Raises `KafkaError` if refused; the group is then unchanged."""
         check_request(request, client.version, self.settings)
         if not request.member_id:
-            request = replace(request, member_id=_new_id())
+            member_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+            request = replace(request, member_id=member_id)
         shard, topics = self.topic.shard_of(request.group_id), self.topics()
         with shard.lock:
             shard.check_loaded()
@@ -218,7 +219,3 @@ def _matched(pattern: str, names: list[str]) -> frozenset[str]:
     except ServerError as e:
         _log.warning("%s", e)
         return frozenset()
-
-
-def _new_id() -> str:
-    return urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()

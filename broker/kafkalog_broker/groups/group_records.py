@@ -286,7 +286,8 @@ def changes(before: ConsumerGroup | None, after: ConsumerGroup | None) -> list[S
     changed(RecordKind.MEMBER, old.members, new.members, _member)
     changed(RecordKind.PATTERN, old.patterns, new.patterns, lambda m: _Pattern(m.names, 0, m.time_ms))
     if old.topics != new.topics:
-        entries.append((RecordKey(RecordKind.TOPICS, group), _encode(_topics(new.topics))))
+        topics = tuple(_Topic(t.topic_id, name, t.partition_count, ()) for name, t in new.topics.items())
+        entries.append((RecordKey(RecordKind.TOPICS, group), _encode(_TopicsValue(topics))))
     if before is None or old.epoch != new.epoch:
         entries.append((RecordKey(RecordKind.EPOCH, group), _encode(_Epoch(new.epoch))))
     changed(RecordKind.TARGET, old.target, new.target, lambda target: _Target(_by_topic(target)))
@@ -343,10 +344,6 @@ def _decode(key: RecordKey, data: bytes) -> Any:
         return codec(_VALUES[key.kind], version, True).read(memoryview(data), 2)
     except (struct.error, KafkaError) as e:
         raise CorruptMessage(f"{key.kind.name} of group {key.group!r} cannot be read: {e}") from e
-
-
-def _topics(topics: Mapping[str, SubscribedTopic]) -> _TopicsValue:
-    return _TopicsValue(tuple(_Topic(t.topic_id, name, t.partition_count, ()) for name, t in topics.items()))
 
 
 def _member(member: MemberSubscription) -> _MemberValue:

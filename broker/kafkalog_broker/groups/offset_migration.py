@@ -25,6 +25,8 @@ from kafkalog_broker.groups.committed_offsets import GroupOffsets, decoded_offse
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from kafkalog_broker.logs.state_topic import partition_for, read_stored
+from kafkalog_broker.logs.state_topic import read_stored
+from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,
@@ -166,7 +168,7 @@ class OffsetMigration:
             if self._closed.is_set():
                 left[group] = offsets
                 continue
-            coordinator = self._coordinator_of(group)
+            coordinator = self._ownership.coordinator_of(OFFSETS_TOPIC, group)
             error = silent.get(coordinator)
             remaining = offsets
             if error is None:
@@ -214,13 +216,6 @@ class OffsetMigration:
             done |= stored.keys() - missing.keys()
             left |= {each: brought for each, brought in wanted.items() if each not in done}
         return left
-
-    def _coordinator_of(self, group: str) -> int:
-        topic = self._ownership.topic(OFFSETS_TOPIC)
-        if topic is None:
-            return NOBODY
-        number = partition_for(group, len(topic.owners))
-        return self._ownership.owner_of(TopicPartition(OFFSETS_TOPIC, number))
 
     def _stored(
         self, coordinator: int, group: str, partitions: Collection[TopicPartition]

@@ -152,7 +152,8 @@ def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Targe
     Members are sorted as in Kafka: static ones first by instance id, then the others by member id.
     """
     found: dict[str, set[TopicIdPartition]] = {m: set() for m in subscribers}
-    order = sorted(subscribers, key=lambda m: _range_order(m, subscribers[m].instance_id))
+    static = {m: s.instance_id for m, s in subscribers.items() if s.instance_id is not None}
+    order = [*sorted(static, key=lambda m: static[m]), *sorted(subscribers.keys() - static)]
     for topic, count in topics.items():
         members = [m for m in order if topic in subscribers[m].topic_ids]
         first = 0
@@ -161,10 +162,6 @@ def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, Targe
             found[member].update((topic, p) for p in range(first, first + length))
             first += length
     return {m: frozenset(partitions) for m, partitions in found.items()}
-
-
-def _range_order(member: str, instance_id: str | None) -> tuple[bool, str]:
-    return instance_id is None, member if instance_id is None else instance_id
 
 
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType({"uniform": uniform, "range": range_})

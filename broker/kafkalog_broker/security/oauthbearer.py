@@ -167,7 +167,9 @@ class SignedTokens:
                     listed = json.loads(answer.read(_MAX_KEYS_BYTES))["keys"]
                 # Without the private part (d), which such a file may contain.
                 public = [
-                    {name: each[name] for name in each if name != "d"} for each in listed if _fits(each)
+                    {name: each[name] for name in each if name != "d"}
+                    for each in listed
+                    if each.get("kty") == "RSA" or (each.get("kty"), each.get("crv")) == ("EC", "P-256")
                 ]
                 keys = {str(key.key_id or ""): key for key in jwt.PyJWKSet(public).keys} if public else {}
             except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as e:
@@ -202,10 +204,6 @@ class SignedTokens:
             )  # fmt: skip
         except jwt.PyJWTError as e:
             raise ValueError(_refusal(e)) from None
-
-
-def _fits(key: Mapping[str, Any]) -> bool:
-    return key.get("kty") == "RSA" or (key.get("kty") == "EC" and key.get("crv") == "P-256")
 
 
 def unsigned(token: str) -> Mapping[str, Any]:

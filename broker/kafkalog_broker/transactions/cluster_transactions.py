@@ -21,6 +21,7 @@ from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.state_topic import partition_for
+from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.transactions.states import (
     PREPARED,
@@ -327,7 +328,7 @@ class ClusterTransactions:
                     refusals[each] = error_for(code, why)
             on_answer(refusals)
 
-        coordinator = self._coordinator_of(transactional_id)
+        coordinator = self._ownership.coordinator_of(TRANSACTIONS_TOPIC, transactional_id)
         if coordinator < 0:
             answered(None, ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has its partition yet"))
             return
@@ -336,13 +337,6 @@ class ClusterTransactions:
         )
         request = api.AddPartitionsToTxnRequest(transactions=(wanted,))
         self._peers.ask(coordinator, request, _VERIFYING_VERSION, answered, _ANSWER_SECONDS)
-
-    def _coordinator_of(self, transactional_id: str) -> int:
-        topic = self._ownership.topic(TRANSACTIONS_TOPIC)
-        if topic is None:
-            return NOBODY
-        number = partition_for(transactional_id, len(topic.owners))
-        return self._ownership.owner_of(TopicPartition(TRANSACTIONS_TOPIC, number))
 
 
 def _by_topic(kind: Callable[[str, tuple[int, ...]], Any], partitions: Iterable[TopicPartition]) -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from kafkalog_broker.log.generations import check_name
 from kafkalog_broker.server.broker_settings import ConfigEntry, broker_entries, topic_entries
@@ -96,29 +95,22 @@ ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Maps a resource's own properties to the new ones. May raise `KafkaError`."""
 
 
-class Altered(NamedTuple):
-    error_code: ErrorCode
-    error_message: str | None
-    resource_type: int
-    resource_name: str
-
-
 def altered(
     changes: Sequence[tuple[int, str, ConfigChange]], ctx: Context, *, validate_only: bool
-) -> list[Altered]:
+) -> tuple[api.AlterConfigsResourceResponse, ...]:
     """Change each resource, given by type and name; returns the results in their order."""
     times = Counter((kind, name) for kind, name, _ in changes)
     results = []
     for kind, name, change in changes:
+        code, why = ErrorCode.NONE, None
         try:
             if times[kind, name] > 1:
                 raise InvalidRequest(f"resource {name!r} is in the request {times[kind, name]} times")
             _alter(kind, name, change, ctx, validate_only=validate_only)
         except KafkaError as e:
-            results.append(Altered(ctx.refused(e), str(e), kind, name))
-        else:
-            results.append(Altered(ErrorCode.NONE, None, kind, name))
-    return results
+            code, why = ctx.refused(e), str(e)
+        results.append(api.AlterConfigsResourceResponse(code, why, kind, name))
+    return tuple(results)
 
 
 def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate_only: bool) -> None:
@@ -150,10 +142,7 @@ def alter_configs(request: api.AlterConfigsRequest, ctx: Context) -> api.AlterCo
         (each.resource_type, each.resource_name, partial(replaced, each.configs))
         for each in request.resources
     ]
-    results = altered(changes, ctx, validate_only=request.validate_only)
-    return api.AlterConfigsResponse(
-        responses=tuple(api.AlterConfigsResourceResponse(*result) for result in results)
-    )
+    return api.AlterConfigsResponse(responses=altered(changes, ctx, validate_only=request.validate_only))
 
 
 def replaced(configs: Sequence[api.AlterableConfig], _: Mapping[str, str]) -> dict[str, str]:
@@ -177,22 +166,12 @@ def incremental_alter_configs(
     All changes of a resource are made, or none. One that is in the request twice is refused.
     """
     config = ctx.services.settings.config
-    topic_defaults = config.log_defaults()
-    changes = [
-        (
-            each.resource_type,
-            each.resource_name,
-            partial(
-                changed,
-                each.configs,
-                config if each.resource_type == api.ResourceType.BROKER else topic_defaults,
-            ),
-        )
-        for each in request.resources
-    ]
-    results = altered(changes, ctx, validate_only=request.validate_only)
+    topic_defaults, changes = config.log_defaults(), []
+    for each in request.resources:
+        defaults = config if each.resource_type == api.ResourceType.BROKER else topic_defaults
+        changes.append((each.resource_type, each.resource_name, partial(changed, each.configs, defaults)))
     return api.IncrementalAlterConfigsResponse(
-        responses=tuple(api.AlterConfigsResourceResponse(*result) for result in results)
+        responses=altered(changes, ctx, validate_only=request.validate_only)
     )
 
 

@@ -40,11 +40,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _TRANSACTION_VERSION = "transaction.version"
 
 
-def _unknown_version() -> api.ApiVersionsResponse:
-    return api.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served_versions())
-
-
-@handles(ApiKey.API_VERSIONS, (0, 4), unknown_version=_unknown_version)
+@handles(
+    ApiKey.API_VERSIONS,
+    (0, 4),
+    unknown_version=lambda: api.ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served_versions()
+    ),
+)
 def api_versions(request: api.ApiVersionsRequest, ctx: Context) -> api.ApiVersionsResponse:
     """List the APIs that this broker serves, with their versions.
 

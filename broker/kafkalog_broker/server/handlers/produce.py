@@ -192,7 +192,14 @@ def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Produ
                 partitions.append(_refused(partition, e, ctx))
                 failed = True
             else:
-                partitions.append(_appended(partition, result))
+                partitions.append(
+                    PartitionProduceResponse(
+                        index=data.index,
+                        base_offset=result.base_offset,
+                        log_append_time_ms=result.log_append_time_ms,
+                        log_start_offset=result.start_offset,
+                    )
+                )
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
     if request.acks != 0:
         return ProduceResponse(responses=tuple(responses))
@@ -264,15 +271,6 @@ def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendR
             metrics.converted_bytes.inc(result.converted_bytes)
         services.fetches.appended(log.topic_partition, size, stable=result.stable)
     return result
-
-
-def _appended(partition: TopicPartition, result: AppendResult) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=partition.partition,
-        base_offset=result.base_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.start_offset,
-    )
 
 
 def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> PartitionProduceResponse:
