@@ -70,21 +70,15 @@ def make(hosts: Sequence[str], now: datetime | None = None) -> Made:
         .add_extension(usage(signs_certificates=True), critical=True)
         .sign(ca_key, SHA256())
     )
-    alternatives = [_address(host) for host in hosts]
+    alternatives = [
+        x509.DNSName(each) if isinstance(each, str) else x509.IPAddress(each) for each in map(_address, hosts)
+    ]
     server = (
         begun(named(hosts[0]), server_key, _SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [
-                    x509.DNSName(each) if isinstance(each, str) else x509.IPAddress(each)
-                    for each in alternatives
-                ]
-            ),
-            critical=False,
-        )
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .sign(ca_key, SHA256())
     )
     ca_pem = ca.public_bytes(Encoding.PEM)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.cluster.peers import Peers
     from kafkalog_broker.groups.offset_migration import OffsetMigration
     from kafkalog_broker.server.registration import Registration
+    from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
 _T = TypeVar("_T")
 
@@ -79,18 +80,8 @@ class Coordinators:
             topics=topics.all,
             deleting=frozenset if ownership is None else partial(getattr, ownership, "deleting"),
         )
-        self._peers: Peers | None = None
-        self.offset_migration: OffsetMigration | None = None
-        others = None
-        if ownership is not None:  # else the client is not loaded
-            from kafkalog_broker.groups.offset_migration import OffsetMigration
-            from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
-
-            self._peers = peers = _make_peers(config, ownership, clock)
-            others = ClusterTransactions(peers, ownership, self.transaction_work)
-            self.offset_migration = OffsetMigration(
-                config.directories(), files, logs, ownership, peers, self.groups.offsets
-            )
+        self._peers = None if ownership is None else _make_peers(config, ownership, clock)
+        self.offset_migration = self._make_migration(files)
         self.transactions = TransactionCoordinator(
             logs,
             clock,
@@ -107,7 +98,7 @@ class Coordinators:
                 flush=config.transaction_flush_before_end,
                 end_offsets=self.groups.offsets.end_transaction,
                 ended=fetches.transaction_ended,
-                others=others,
+                others=self._make_others(),
             ),
             max_timeout_ms=config.transaction_max_timeout_ms,
             expiration_ms=config.transactional_id_expiration_ms,
@@ -183,6 +174,22 @@ class Coordinators:
             if self.groups.load() and self._registration is not None:
                 self._registration.changed()
             self.transactions.load()
+
+    def _make_migration(self, files: FileSystem) -> OffsetMigration | None:
+        if self._peers is None or self._ownership is None:
+            return None
+        from kafkalog_broker.groups.offset_migration import OffsetMigration
+
+        directories = self._config.directories()
+        offsets = self.groups.offsets
+        return OffsetMigration(directories, files, self._logs, self._ownership, self._peers, offsets)
+
+    def _make_others(self) -> ClusterTransactions | None:
+        if self._peers is None or self._ownership is None:
+            return None
+        from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
+
+        return ClusterTransactions(self._peers, self._ownership, self.transaction_work)
 
     def _state_topic(
         self, make: Callable[..., _T], name: str, partitions: int | None, segment_bytes: int
