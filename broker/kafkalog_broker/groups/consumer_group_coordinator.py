@@ -9,20 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 from uuid import uuid4
 
+from kafkalog_broker.groups import consumer_group
 from kafkalog_broker.groups.classic_rules import Phase
-from kafkalog_broker.groups.consumer_group import (
-    JOINING,
-    Client,
-    ConsumerGroup,
-    ConsumerGroupSettings,
-    TopicSnapshot,
-    check_request,
-    expired,
-    heartbeat,
-    matched_patterns,
-    matching,
-    resumed,
-)
 from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup
 from kafkalog_broker.groups.group_records import (
     RecordKey,
@@ -67,14 +55,14 @@ class ConsumerGroups:
     clock: Clock
     timer: Scheduler
     _: KW_ONLY
-    settings: ConsumerGroupSettings
-    topics: Callable[[], TopicSnapshot]
+    settings: consumer_group.ConsumerGroupSettings
+    topics: Callable[[], consumer_group.TopicSnapshot]
     _timers: dict[Group, tuple[int, Handle]] = field(default_factory=dict, init=False)
     _matching: set[Group] = field(default_factory=set, init=False)
 
-    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: Client) -> Heartbeat:
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: consumer_group.Client) -> Heartbeat:
         """Raises `KafkaError` if refused; the group is then unchanged."""
-        check_request(request, client.version, self.settings)
+        consumer_group.check_request(request, client.version, self.settings)
         if not request.member_id:
             member_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
             request = replace(request, member_id=member_id)
@@ -83,13 +71,13 @@ class ConsumerGroups:
             shard.check_loaded()
             group = shard.state.groups.get(request.group_id)
             if group is None or group.consumer is None:
-                if request.member_epoch != JOINING:
+                if request.member_epoch != consumer_group.JOINING:
                     raise NoSuchGroup(request.group_id)
                 group = group or Group(request.group_id)
                 if group.classic is not None and group.classic.phase is not Phase.EMPTY:
                     raise NoSuchGroup(group.name, "of the newer protocol: its members use the classic one")
-            after, assignment = heartbeat(
-                group.consumer or ConsumerGroup(group.name),
+            after, assignment = consumer_group.heartbeat(
+                group.consumer or consumer_group.ConsumerGroup(group.name),
                 request,
                 client,
                 topics,
@@ -109,7 +97,7 @@ class ConsumerGroups:
             assignment,
         )
 
-    def get(self, name: str) -> ConsumerGroup:
+    def get(self, name: str) -> consumer_group.ConsumerGroup:
         found = self.topic.look_at(name, lambda group: group.consumer)
         if found is None:
             raise NoSuchGroup(name, "of the newer protocol")
@@ -142,7 +130,7 @@ class ConsumerGroups:
                 continue
             if consumer is not None:
                 group = shard.state.group(name)
-                group.consumer = resumed(consumer, self.settings, self._now_ms())
+                group.consumer = consumer_group.resumed(consumer, self.settings, self._now_ms())
                 self._watch(shard, group)
 
     def let_go(self, group: Group) -> None:
@@ -154,7 +142,7 @@ class ConsumerGroups:
     def _now_ms(self) -> int:
         return int(self.clock.monotonic() * 1000)
 
-    def _store(self, shard: _Shard, group: Group, after: ConsumerGroup) -> None:
+    def _store(self, shard: _Shard, group: Group, after: consumer_group.ConsumerGroup) -> None:
         now_ms = self.clock.time_ms()
         records = records_of(changes(group.consumer, after), now_ms)
         if group.classic is not None and group.classic.in_log:
@@ -182,7 +170,7 @@ class ConsumerGroups:
             before = group.consumer
             if before is None or shard.given_up or shard.state.groups.get(group.name) is not group:
                 return
-            after = expired(before, self._now_ms())
+            after = consumer_group.expired(before, self._now_ms())
             if after is not before:
                 try:
                     self._store(shard, group, after)
@@ -205,7 +193,7 @@ class ConsumerGroups:
         with shard.lock:
             if group.consumer is None or shard.state.groups.get(group.name) is not group:
                 return
-            after = matched_patterns(group.consumer, found, topics, self.clock.time_ms())
+            after = consumer_group.matched_patterns(group.consumer, found, topics, self.clock.time_ms())
             try:
                 self._store(shard, group, after)
             except KafkaError as e:
@@ -215,7 +203,7 @@ class ConsumerGroups:
 def _matched(pattern: str, names: list[str]) -> frozenset[str]:
     """Stored patterns match nothing if RE2 is no longer installed."""
     try:
-        return matching(pattern, names)
+        return consumer_group.matching(pattern, names)
     except ServerError as e:
         _log.warning("%s", e)
         return frozenset()

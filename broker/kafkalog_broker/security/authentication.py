@@ -17,12 +17,7 @@ from enum import Enum, auto
 from typing import NamedTuple, Protocol, cast
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.logins import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from pyspark_kafkalog.protocol.api import logins as api
 from pyspark_kafkalog.protocol.exchange import (
     APIS,
     ApiKey,
@@ -220,19 +215,19 @@ class Login:
             return self._handshake(header, frame, pos)
         if key == ApiKey.SASL_AUTHENTICATE and self._state is _State.TOKENS:
             _check_version(header)
-            request: SaslAuthenticateRequest = decode_request(header, frame, pos)
+            request: api.SaslAuthenticateRequest = decode_request(header, frame, pos)
             return self._token(header, bytes(request.auth_bytes), now, now_ms)
         if key == ApiKey.SASL_HANDSHAKE and self._state is _State.TOKENS:
-            answer = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
+            answer = api.SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
             return self._over("SaslHandshake within a login", _encoded(header, answer))
         return self._over(f"{_name(key)} is not allowed before the login")
 
     def _handshake(self, header: RequestHeader, frame: bytearray, pos: int) -> LoginStep:
         _check_version(header)
-        request: SaslHandshakeRequest = decode_request(header, frame, pos)
+        request: api.SaslHandshakeRequest = decode_request(header, frame, pos)
         offered = tuple(self._mechanisms)
         if request.mechanism not in self._mechanisms:
-            answer = SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
+            answer = api.SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
             return self._over(
                 f"it asked for mechanism {request.mechanism[:40]!r}; sasl.enabled.mechanisms has "
                 f"{','.join(offered)}",
@@ -241,11 +236,11 @@ class Login:
         self.mechanism = request.mechanism
         self._exchange = self._mechanisms[request.mechanism].begin()
         self._state = _State.TOKENS if header.api_version else _State.BARE_TOKENS
-        return LoginStep(Verdict.ANSWER, _encoded(header, SaslHandshakeResponse(ErrorCode.NONE, offered)))
+        return LoginStep(Verdict.ANSWER, _encoded(header, api.SaslHandshakeResponse(ErrorCode.NONE, offered)))
 
     def _renew(self, header: RequestHeader, frame: bytearray, pos: int, now: float) -> LoginStep:
         if self.expires is None or now - self._began < _RENEWAL_SECONDS:
-            answer = SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
+            answer = api.SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, tuple(self._mechanisms))
             return LoginStep(Verdict.ANSWER, _encoded(header, answer))
         before = self.mechanism
         step = self._handshake(header, frame, pos)
@@ -260,12 +255,12 @@ class Login:
         except LoginRefused as e:
             if header is None:
                 return self._over(str(e))
-            return self._over(str(e), _encoded(header, SaslAuthenticateResponse(e.code, str(e), b"", 0)))
+            return self._over(str(e), _encoded(header, api.SaslAuthenticateResponse(e.code, str(e), b"", 0)))
         lifetime_ms = self._lifetime(result, now)
         if header is None:
             parts: Parts = [len(result.token).to_bytes(_SIZE_BYTES, "big"), result.token]
         else:
-            answer = SaslAuthenticateResponse(ErrorCode.NONE, None, result.token, lifetime_ms)
+            answer = api.SaslAuthenticateResponse(ErrorCode.NONE, None, result.token, lifetime_ms)
             parts = _encoded(header, answer)
         return LoginStep(Verdict.ANSWER, parts, accepted=isinstance(result, Accepted))
 

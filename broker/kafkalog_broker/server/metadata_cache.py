@@ -12,12 +12,7 @@ from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.server.log_access import LEADER_EPOCH
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.api.metadata import (
-    CachedTopic,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-    written_topic,
-)
+from pyspark_kafkalog.protocol.api import metadata as api
 from pyspark_kafkalog.types import TopicPartition
 
 KEPT_BYTES = 16 << 20
@@ -58,14 +53,14 @@ class MetadataCache:
         self._ownership = ownership
         self._max_bytes = max_bytes
         self._size = 0
-        self._kept: OrderedDict[tuple[str, int, int], tuple[StoredTopic, _Owners, CachedTopic]] = (
+        self._kept: OrderedDict[tuple[str, int, int], tuple[StoredTopic, _Owners, api.CachedTopic]] = (
             OrderedDict()
         )
         self._lock = threading.Lock()
 
     def of(
         self, name: str, topic: StoredTopic, version: int, operations: int, brokers: frozenset[int]
-    ) -> CachedTopic:
+    ) -> api.CachedTopic:
         """The encoded ``topic`` in a Metadata version; ``operations`` are the allowed ones, as bits."""
         key = name, version, operations
         owners = self._owners(name, topic, brokers)
@@ -74,7 +69,7 @@ class MetadataCache:
             if found is not None and found[0] is topic and found[1] == owners:
                 self._kept.move_to_end(key)
                 return found[2]
-        written = written_topic(_described(name, topic, operations, owners), version)
+        written = api.written_topic(_described(name, topic, operations, owners), version)
         with self._lock:
             self._forget(key)
             self._kept[key] = topic, owners, written
@@ -103,8 +98,8 @@ class MetadataCache:
             self._size -= _ENTRY_BYTES + len(found[2].data)
 
 
-def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
+def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) -> api.MetadataResponseTopic:
+    return api.MetadataResponseTopic(
         name=name,
         topic_id=topic.topic_id,
         is_internal=name in INTERNAL_TOPICS,
@@ -113,11 +108,11 @@ def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) 
     )
 
 
-def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[MetadataResponsePartition]:
+def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[api.MetadataResponsePartition]:
     for number in topic.partitions:
         owner = owners.owner(number)
         if owners.leads(owner, TopicPartition(name, number)):
-            yield MetadataResponsePartition(
+            yield api.MetadataResponsePartition(
                 partition_index=number,
                 leader_id=owner,
                 leader_epoch=LEADER_EPOCH,
@@ -125,7 +120,7 @@ def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[Meta
                 isr_nodes=(owner,),
             )
         else:  # the owner is not in this response, or cannot serve the partition
-            yield MetadataResponsePartition(
+            yield api.MetadataResponsePartition(
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
                 leader_id=-1,

@@ -27,16 +27,8 @@ from pyspark_kafkalog.errors import (
     ServerError,
 )
 from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, ListenerNode, RegistryLayout, layout_of
-from pyspark_kafkalog.zookeeper.registries import (
-    BrokerIdInUse,
-    agree_on_cluster,
-    broker_at,
-    brokers,
-    read_group_offset,
-    watch_brokers,
-    write_group_offset,
-)
 from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, ZooKeeperSession, session_of
 
 _AGAIN_SECONDS = 2.0
@@ -128,8 +120,8 @@ class Registration:
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
     @property
-    def id_in_use(self) -> BrokerIdInUse | None:
-        return self.problem if isinstance(self.problem, BrokerIdInUse) else None
+    def id_in_use(self) -> registries.BrokerIdInUse | None:
+        return self.problem if isinstance(self.problem, registries.BrokerIdInUse) else None
 
     def connect(self) -> None:
         self.session.start()
@@ -141,7 +133,7 @@ class Registration:
         """
         fresh = new_cluster_id()
         for layout, _ in self._spelled.values():
-            known = agree_on_cluster(self.session, layout, known, fresh)
+            known = registries.agree_on_cluster(self.session, layout, known, fresh)
         self._cluster = known or fresh
         return self._cluster
 
@@ -194,7 +186,7 @@ class Registration:
         self._await_predecessor()
         if self.ownership is not None:
             layout = self._spelled[PLAINTEXT][0]
-            watch_brokers(self.session, layout, self.changed)
+            registries.watch_brokers(self.session, layout, self.changed)
             self.session.watch_node(layout.topics, lambda _: self.changed())
         if not self.register():
             self.changed()
@@ -241,7 +233,7 @@ class Registration:
             ours = presence.layout.read_broker(presence.node.id, presence.layout.write_broker(presence.node))
             logged = False
             while self._clock.monotonic() < deadline:
-                there = broker_at(self.session, presence.layout, presence.node.id)
+                there = registries.broker_at(self.session, presence.layout, presence.node.id)
                 if there is None or (there.host, there.port) != (ours.host, ours.port):
                     break
                 if not logged:
@@ -262,7 +254,9 @@ class Registration:
             layout, node = presence.layout, presence.node
             path = layout.broker(node.id)
             if not self._make(path, layout.write_broker(node)):
-                in_use = BrokerIdInUse(node, broker_at(self.session, layout, node.id), path)
+                in_use = registries.BrokerIdInUse(
+                    node, registries.broker_at(self.session, layout, node.id), path
+                )
                 if self.ownership is not None:
                     self.ownership.refuse(str(in_use))
                     self._reconciled()
@@ -304,7 +298,7 @@ class Registration:
 
     def _see_brokers(self) -> None:
         if self.ownership is not None:
-            found = brokers(self.session, self._spelled[PLAINTEXT][0])
+            found = registries.brokers(self.session, self._spelled[PLAINTEXT][0])
             self.ownership.see_brokers(
                 LiveBroker(
                     each.id, {listener.name: (listener.host, listener.port) for listener in each.listeners}
@@ -360,7 +354,7 @@ class ZooKeeperOffsets:
         (retriable), or the group's name is not legal for a znode; `MalformedNode`.
         """
         try:
-            offset = read_group_offset(
+            offset = registries.read_group_offset(
                 self._session, self._layout, group, partition.topic, self._name(partition)
             )
         except (ConnectionLost, InvalidConfig) as e:
@@ -372,7 +366,7 @@ class ZooKeeperOffsets:
         if offset < 0:
             raise InvalidRequest(f"{partition}: offset {offset}")
         try:
-            write_group_offset(
+            registries.write_group_offset(
                 self._session, self._layout, group, partition.topic, self._name(partition), offset
             )
         except (ConnectionLost, InvalidConfig) as e:

@@ -193,7 +193,7 @@ def test_a_registration_comes_back_after_its_session_expired(session: ZooKeeperS
     node = session.read(PLAIN.broker(1))
     assert node is not None
     first = node.owner
-    expire(registration._session)
+    expire(registration.session)
     owners = until(lambda: _owners(session) and first not in _owners(session) and _owners(session))
     assert len(set(owners)) == 1
     assert list(brokers(session, PLAIN)) == list(brokers(session, JSON)) == [1]
@@ -217,8 +217,8 @@ def test_a_rival_that_came_while_the_session_was_lost_is_reported_and_outlasted(
     start(registration, ADDRESSES, dict)
     with patient_session(zookeeper_connect) as rival:
         # In the moment between the end of the old session and the new one.
-        registration._session.listen(lambda event: event.value == "lost" and take(rival))
-        expire(registration._session)
+        registration.session.listen(lambda event: event.value == "lost" and take(rival))
+        expire(registration.session)
         until(lambda: "broker id 1 is in use by rival:1" in caplog.text)
         assert brokers(session, JSON)[1].host == "rival"
     until(lambda: 1 in brokers(session, JSON) and brokers(session, JSON)[1].host == "kafka1")

@@ -27,15 +27,7 @@ from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
 from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog, check_leader_epoch
 from kafkalog_broker.server.old_fetch import ZSTD_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
-from pyspark_kafkalog.protocol.api.fetch import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
+from pyspark_kafkalog.protocol.api import fetch as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
@@ -59,10 +51,10 @@ class _Answer:
     ``files_left`` more partitions may return data; ``left_out`` is the first that had no room.
     """
 
-    wanted: Sequence[tuple[str | None, FetchPartition]]
+    wanted: Sequence[tuple[str | None, api.FetchPartition]]
     committed: bool
     files_left: int
-    topics: list[FetchableTopicResponse] = field(default_factory=list)
+    topics: list[api.FetchableTopicResponse] = field(default_factory=list)
     slices: list[Entries] = field(default_factory=list)
     ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
     size_bytes: int = 0
@@ -89,7 +81,7 @@ class _Answer:
             piece.close()
 
 
-def _takes_long(request: FetchRequest, ctx: Context) -> bool:
+def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
     """Whether there are many partitions, or entries to convert: for a client before v2, or from 0.7."""
     if ctx.version < _BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
         return True
@@ -99,13 +91,13 @@ def _takes_long(request: FetchRequest, ctx: Context) -> bool:
 
 
 @handles(ApiKey.FETCH, (0, 13), (Operation.READ, ResourceType.TOPIC), takes_long=_takes_long)
-def fetch(request: FetchRequest, ctx: Context) -> Any:
+def fetch(request: api.FetchRequest, ctx: Context) -> Any:
     """Send slices of the logs from their files, without reading them; logs of 0.7 through a view.
 
     Answer now if there is enough, an error, or no time to wait; else park the request.
     """
     if request.session_id != 0 or request.session_epoch > 0:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return api.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     request = _each_once(request)
     answer = _read(request, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
@@ -118,7 +110,7 @@ def fetch(request: FetchRequest, ctx: Context) -> Any:
     return LATER
 
 
-def _each_once(request: FetchRequest) -> FetchRequest:
+def _each_once(request: api.FetchRequest) -> api.FetchRequest:
     """The request without repeated partitions, as in Kafka; each would list all aborted transactions."""
     named = [(t.topic, t.topic_id, p.partition) for t in request.topics for p in t.partitions]
     if len(named) <= 1 or len(set(named)) == len(named):
@@ -136,12 +128,12 @@ def _each_once(request: FetchRequest) -> FetchRequest:
     return replace(request, topics=tuple(topics))
 
 
-def _response(answer: _Answer, ctx: Context) -> FetchResponse:
+def _response(answer: _Answer, ctx: Context) -> api.FetchResponse:
     ctx.services.turns.note(ctx.reply.peer, answer.left_out)
-    return FetchResponse(responses=tuple(answer.topics))
+    return api.FetchResponse(responses=tuple(answer.topics))
 
 
-def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
+def _park(request: api.FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
     """Wait for missing data. The read is repeated on waking, so a parked fetch holds no slice.
 
     An unfinished answer is continued as soon as other requests have had their turn.
@@ -170,7 +162,7 @@ def _park(request: FetchRequest, ctx: Context, seen: _Answer, deadline: float) -
         fetches.wake(parked)
 
 
-def _read(request: FetchRequest, ctx: Context) -> _Answer:
+def _read(request: api.FetchRequest, ctx: Context) -> _Answer:
     """Slice every partition within the limits of KIP-74: only the first with data may exceed them.
 
     Begins with the partition that the last answer left out; answers in the order of the request.
@@ -179,7 +171,7 @@ def _read(request: FetchRequest, ctx: Context) -> _Answer:
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     answer = _Answer(wanted, committed, ctx.services.logs.files_per_answer())
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
-    found: list[PartitionData | None] = [None] * len(wanted)
+    found: list[api.PartitionData | None] = [None] * len(wanted)
     try:
         for number in _in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)):
             topic, want = wanted[number]
@@ -198,14 +190,14 @@ def _read(request: FetchRequest, ctx: Context) -> _Answer:
         raise
     each = iter(found)
     for asked in request.topics:
-        partitions = tuple(cast("PartitionData", next(each)) for _ in asked.partitions)
+        partitions = tuple(cast("api.PartitionData", next(each)) for _ in asked.partitions)
         answer.topics.append(
-            FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
+            api.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
         )
     return answer
 
 
-def _named(request: FetchRequest, ctx: Context) -> list[tuple[str | None, FetchTopic]]:
+def _named(request: api.FetchRequest, ctx: Context) -> list[tuple[str | None, api.FetchTopic]]:
     if ctx.version < _IDS_SINCE:
         return [(topic.topic, topic) for topic in request.topics]
     topics, found = ctx.services.topics, []
@@ -219,7 +211,7 @@ def _named(request: FetchRequest, ctx: Context) -> list[tuple[str | None, FetchT
 
 
 def _in_turn(
-    wanted: Sequence[tuple[str | None, FetchPartition]], first: TopicPartition | None
+    wanted: Sequence[tuple[str | None, api.FetchPartition]], first: TopicPartition | None
 ) -> Iterable[int]:
     """Indexes into ``wanted``, starting at ``first`` if it is there, and wrapping around."""
     numbers = range(len(wanted))
@@ -232,8 +224,8 @@ def _in_turn(
 
 
 def _read_partition(
-    partition: TopicPartition, want: FetchPartition, left: int, ctx: Context, answer: _Answer
-) -> PartitionData:
+    partition: TopicPartition, want: api.FetchPartition, left: int, ctx: Context, answer: _Answer
+) -> api.PartitionData:
     try:
         if ctx.services.authorizer is not None:
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
@@ -271,8 +263,8 @@ def _read_partition(
 
 
 def _without_room(
-    partition: TopicPartition, want: FetchPartition, log: ReadableLog, answer: _Answer
-) -> PartitionData:
+    partition: TopicPartition, want: api.FetchPartition, log: ReadableLog, answer: _Answer
+) -> api.PartitionData:
     """No data, as other partitions have filled the answer; opens no file. Raises as a read would."""
     start, end, offset = log.start_offset, log.readable_end, want.fetch_offset
     if not start <= offset <= end:
@@ -284,12 +276,12 @@ def _without_room(
 
 def _partition_data(
     partition: TopicPartition, log: ReadableLog, records: Any, aborted: Sequence[Aborted] | None
-) -> PartitionData:
+) -> api.PartitionData:
     """``aborted`` is None if no isolation was requested: librdkafka complains about a list then."""
     transactions = None
     if aborted is not None:
-        transactions = tuple(AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
-    return PartitionData(
+        transactions = tuple(api.AbortedTransaction(each.producer_id, each.first_offset) for each in aborted)
+    return api.PartitionData(
         partition_index=partition.partition,
         high_watermark=log.readable_end,
         last_stable_offset=log.last_stable_offset,
@@ -301,8 +293,8 @@ def _partition_data(
 
 def _failed(
     partition: int, code: ErrorCode, *, log_start_offset: int = -1, high_watermark: int = -1
-) -> PartitionData:
-    return PartitionData(
+) -> api.PartitionData:
+    return api.PartitionData(
         partition_index=partition,
         error_code=code,
         high_watermark=high_watermark,

@@ -45,14 +45,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.message_set import magic_at
-from pyspark_kafkalog.protocol.api.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-    read_single,
-    write_single,
-)
+from pyspark_kafkalog.protocol.api import produce as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.types import NO_TIMESTAMP, TopicPartition
@@ -82,7 +75,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     version = ctx.version
     if version < _BATCHES_SINCE:
         return None
-    request = read_single(frame, pos, version)
+    request = api.read_single(frame, pos, version)
     if request is None or request.acks == 0:
         return None
     partition = TopicPartition(request.topic, request.partition)
@@ -95,9 +88,9 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
         return None
     except KafkaError as e:
         refused = _refused(partition, e, ctx)
-        topic = TopicProduceResponse(name=request.topic, partition_responses=(refused,))
-        return ctx.encode(ProduceResponse(responses=(topic,)))
-    answer = write_single(
+        topic = api.TopicProduceResponse(name=request.topic, partition_responses=(refused,))
+        return ctx.encode(api.ProduceResponse(responses=(topic,)))
+    answer = api.write_single(
         request,
         version,
         ctx.header.correlation_id,
@@ -108,7 +101,7 @@ def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] |
     return (answer,)
 
 
-def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
+def _takes_long(request: api.ProduceRequest, ctx: Context) -> bool:
     """Whether there are many partitions, or messages to check one by one."""
     wanted = [(topic.name, data) for topic in request.topic_data for data in topic.partition_data]
     if len(wanted) > MANY:
@@ -131,7 +124,7 @@ def _takes_long(request: ProduceRequest, ctx: Context) -> bool:
     short_cut=produce_single,
     takes_long=_takes_long,
 )
-def produce(request: ProduceRequest, ctx: Context) -> Any:
+def produce(request: api.ProduceRequest, ctx: Context) -> Any:
     """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
     version 3 on.
     """
@@ -151,7 +144,9 @@ def produce(request: ProduceRequest, ctx: Context) -> Any:
     return LATER
 
 
-def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, list[TopicPartition]] | None:
+def _to_verify(
+    request: api.ProduceRequest, ctx: Context
+) -> tuple[str, int, int, list[TopicPartition]] | None:
     transactional_id, services = request.transactional_id, ctx.services
     if transactional_id is None or not services.transactions.is_elsewhere(transactional_id):
         return None
@@ -176,7 +171,7 @@ def _to_verify(request: ProduceRequest, ctx: Context) -> tuple[str, int, int, li
     return (transactional_id, *producer, unknown) if unknown else None
 
 
-def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> ProduceResponse | None:
+def _produce(request: api.ProduceRequest, ctx: Context, refusals: Refusals) -> api.ProduceResponse | None:
     responses, failed = [], False
     time = TimeAllowance(ctx.services.clock)
     for topic in request.topic_data:
@@ -193,23 +188,23 @@ def _produce(request: ProduceRequest, ctx: Context, refusals: Refusals) -> Produ
                 failed = True
             else:
                 partitions.append(
-                    PartitionProduceResponse(
+                    api.PartitionProduceResponse(
                         index=data.index,
                         base_offset=result.base_offset,
                         log_append_time_ms=result.log_append_time_ms,
                         log_start_offset=result.start_offset,
                     )
                 )
-        responses.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
+        responses.append(api.TopicProduceResponse(name=topic.name, partition_responses=tuple(partitions)))
     if request.acks != 0:
-        return ProduceResponse(responses=tuple(responses))
+        return api.ProduceResponse(responses=tuple(responses))
     if failed:
         raise CloseConnection("a produce request with acks 0 failed; closing says so")
     return None
 
 
 def _append(
-    partition: TopicPartition, records: memoryview | None, request: ProduceRequest, ctx: Context
+    partition: TopicPartition, records: memoryview | None, request: api.ProduceRequest, ctx: Context
 ) -> AppendResult:
     if request.transactional_id is not None:
         ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
@@ -273,9 +268,9 @@ def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendR
     return result
 
 
-def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> PartitionProduceResponse:
+def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> api.PartitionProduceResponse:
     code = ctx.refused(error)
-    return PartitionProduceResponse(
+    return api.PartitionProduceResponse(
         index=partition.partition,
         error_code=_AS_PRODUCE_ERROR.get(code, code),
         base_offset=-1,
