@@ -49,8 +49,8 @@ def test_a_topic_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatc
         written.append((topic.name, len(topic.partitions), version))
         return write(topic, version)
 
-    write = metadata_cache.written_topic
-    monkeypatch.setattr(metadata_cache, "written_topic", note)
+    write = metadata_cache.api.written_topic
+    monkeypatch.setattr(metadata_cache.api, "written_topic", note)
     topics = MetadataCache(0)
     for _ in range(3):
         assert topics.of("t", TOPIC, 4, NOT_ASKED, THERE) is topics.of("t", TOPIC, 4, NOT_ASKED, THERE)
