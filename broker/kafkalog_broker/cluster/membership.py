@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
@@ -31,43 +32,33 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Membership:
     """*Thread-safe: ``_lock`` guards the claimed names.* Keeps the log manager's topics as the registry says.
 
-    One thread calls `reconcile`. A request that creates or deletes a topic does the steps itself, between
-    `claim` and `release`; `reconcile` skips that topic meanwhile.
+    One thread calls `reconcile`. A request that creates or deletes a topic does the steps itself, within
+    `claimed`; `reconcile` skips that topic meanwhile. ``forget`` removes the loaded groups' offsets of a
+    deleted topic; ``bring`` moves an internal topic's content to the cluster; ``changed`` schedules
+    `reconcile`.
     """
 
-    def __init__(
-        self,
-        logs: LogManager,
-        registry: TopicRegistry,
-        ownership: Ownership,
-        *,
-        forget: Callable[[str], object],
-        offsets_loaded: Callable[[], bool],
-        bring: Callable[[str], object],
-        changed: Callable[[], object],
-    ) -> None:
-        """``forget`` removes the loaded groups' offsets of a deleted topic; ``bring`` moves an internal
-        topic's content to the cluster, before it is set aside; ``changed`` schedules `reconcile`.
-        """
-        self.registry = registry
-        self.ownership = ownership
-        self._logs = logs
-        self._forget = forget
-        self._offsets_loaded = offsets_loaded
-        self._bring = bring
-        self._changed = changed
-        self._lock = threading.Lock()
-        self._claimed: Counter[str] = Counter()
-        # Only `reconcile` uses these, except that requests add to ``_forgotten``.
-        self._joined: str | None = None
-        self._notes: Sequence[RegistryNote] | None = None
-        self._noted_topics: object = None
-        self._seen: Mapping[str, ClusterTopic] = {}
-        self._forgotten: set[UUID] = set()
-        self._conflicts: set[UUID] = set()
+    logs: LogManager
+    registry: TopicRegistry
+    ownership: Ownership
+    _: KW_ONLY
+    forget: Callable[[str], object]
+    offsets_loaded: Callable[[], bool]
+    bring: Callable[[str], object]
+    changed: Callable[[], object]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _claimed: Counter[str] = field(default_factory=Counter, init=False)
+    # Only `reconcile` uses these, except that requests add to ``_forgotten``.
+    _joined: str | None = field(default=None, init=False)
+    _notes: Sequence[RegistryNote] | None = field(default=None, init=False)
+    _noted_topics: object = field(default=None, init=False)
+    _seen: Mapping[str, ClusterTopic] = field(default_factory=dict, init=False)
+    _forgotten: set[UUID] = field(default_factory=set, init=False)
+    _conflicts: set[UUID] = field(default_factory=set, init=False)
 
     @property
     def _me(self) -> int:
@@ -83,12 +74,12 @@ class Membership:
         finally:
             with self._lock:
                 self._claimed[name] -= 1
-            self._changed()
+            self.changed()
 
     def served(self) -> Mapping[str, StoredTopic]:
         """The topics, each with the partitions here that this broker may serve."""
         found = {}
-        for name, topic in self._logs.topics().items():
+        for name, topic in self.logs.topics().items():
             if not self.ownership.shares(topic):
                 if name not in INTERNAL_TOPICS:
                     found[name] = topic
@@ -102,7 +93,7 @@ class Membership:
     def reconcile(self) -> bool:
         """Do everything due; False to try again. Raises `KafkaError`, `OlderRegistry`."""
         if self._notes is None:
-            self._notes = self._logs.registry_notes()
+            self._notes = self.logs.registry_notes()
         view = self.registry.open(self._notes)
         if view.registry != self._joined or self._me not in view.members:
             self._join(view)
@@ -133,15 +124,15 @@ class Membership:
         wanted = self._wanted(topic)
         if not wanted:
             return
-        here, topic_id = self._logs.topics().get(name), topic.stored.topic_id
+        here, topic_id = self.logs.topics().get(name), topic.stored.topic_id
         try:
             if here is None:
                 overrides, count = topic.stored.overrides, len(topic.owners)
-                self._logs.create_topic(name, topic_id, count, overrides, numbers=wanted, starts=topic.starts)
+                self.logs.create_topic(name, topic_id, count, overrides, numbers=wanted, starts=topic.starts)
             elif here.topic_id != topic_id:
                 raise TopicAlreadyExists(f"an older topic {name!r} is still on this broker")
             elif missing := [number for number in wanted if number not in here.partitions]:
-                self._logs.add_partitions(name, len(topic.owners), numbers=missing, starts=topic.starts)
+                self.logs.add_partitions(name, len(topic.owners), numbers=missing, starts=topic.starts)
         except (TopicAlreadyExists, InvalidPartitions) as e:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
         self.registry.report_made(name, topic_id, wanted)
@@ -151,16 +142,16 @@ class Membership:
         topic_id = topic.stored.topic_id
         self._forgotten.add(topic_id)
         self.registry.delete(name, topic_id)
-        here = self._logs.topics().get(name)
+        here = self.logs.topics().get(name)
         all_loaded = False
 
         def forget_too() -> None:
             nonlocal all_loaded
-            all_loaded = self._offsets_loaded()
+            all_loaded = self.offsets_loaded()
             goes_too()
 
         if here and here.topic_id == topic_id:
-            self._logs.delete_topic(name, forget_too)
+            self.logs.delete_topic(name, forget_too)
         else:
             forget_too()
         if all_loaded:  # else `reconcile` does it after loading the other groups
@@ -183,10 +174,9 @@ class Membership:
         return tuple(number for number in topic.owned_by(self._me) if number in topic.pending)
 
     def _shared(self) -> dict[str, StoredTopic]:
-        return {name: topic for name, topic in self._logs.topics().items() if self.ownership.shares(topic)}
+        return {name: topic for name, topic in self.logs.topics().items() if self.ownership.shares(topic)}
 
     def _join(self, view: ClusterView) -> None:
-        """Join a registry, at startup or after ZooKeeper was emptied. Until then we serve as before."""
         self._finish_deletions(view, self._shared(), ())  # before `_offer` could register them again
         was_here = any(note.registry == view.registry for note in self._notes or ())
         if was_here and self._me not in view.members:
@@ -195,13 +185,13 @@ class Membership:
         self._offer(view, self._shared(), ())
         view = self.registry.join(self._me)
         for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):  # transactions first: their outcome affects offsets
-            own, there = self._logs.topics().get(name), view.topics.get(name)
+            own, there = self.logs.topics().get(name), view.topics.get(name)
             if own is None:
                 continue
             if there is None:  # from before this broker joined a cluster
                 self.registry.offer(name, own, self._me)
             elif there.stored.topic_id != own.topic_id:
-                self._bring(name)
+                self.bring(name)
         registry, view = view.registry, self.registry.sync()
         if view.registry != registry:
             return  # ZooKeeper was emptied meanwhile
@@ -246,13 +236,13 @@ class Membership:
                 continue
             if name in claimed or (deletion is not None and self._me in deletion.brokers):
                 continue
-            here = self._logs.topics().get(name)
+            here = self.logs.topics().get(name)
             if here is not None and here.topic_id == topic.topic_id:  # not deleted by a request meanwhile
                 view = self.registry.offer(name, topic, self._me, self._starts(name, topic))
         return view
 
     def _starts(self, name: str, topic: StoredTopic) -> dict[int, int]:
-        logs = ((number, self._logs.logs().get(TopicPartition(name, number))) for number in topic.partitions)
+        logs = ((number, self.logs.logs().get(TopicPartition(name, number))) for number in topic.partitions)
         return {number: log.start_offset for number, log in logs if log is not None and log.start_offset}
 
     def _finish_deletions(
@@ -266,10 +256,10 @@ class Membership:
             try:
                 if here is not None and here.topic_id == topic_id:
                     with suppress(UnknownTopicOrPartition):  # a request may have deleted it
-                        self._logs.delete_topic(deletion.name)
+                        self.logs.delete_topic(deletion.name)
                         _log.info("deleted topic %s", deletion.name)
-                if self._offsets_loaded():  # else `reconcile` is called again once they are
-                    self._forget(deletion.name)
+                if self.offsets_loaded():  # else `reconcile` is called again once they are
+                    self.forget(deletion.name)
                     self._forgotten.add(topic_id)
                     self.registry.report_removed(topic_id, self._me)
             except KafkaError as e:
@@ -286,7 +276,7 @@ class Membership:
             if topic_id in self._forgotten:
                 self._forgotten.discard(topic_id)
             else:
-                self._forget(name)
+                self.forget(name)
 
     def _set_aside(
         self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]
@@ -305,7 +295,7 @@ class Membership:
             if not others:
                 continue
             try:
-                self._logs.set_aside(name, topic.topic_id, others)
+                self.logs.set_aside(name, topic.topic_id, others)
             except UnknownTopicOrPartition:
                 continue  # it was deleted meanwhile
             _log.error("topic %s: partitions %s are set aside in .aside: %s", name, others, why)
@@ -317,16 +307,16 @@ class Membership:
                 continue
             try:
                 if registered.stored.overrides != topic.overrides:
-                    self._logs.set_overrides(name, registered.stored.overrides)
+                    self.logs.set_overrides(name, registered.stored.overrides)
                     _log.info("topic %s now has the properties %s", name, dict(registered.stored.overrides))
                 if len(registered.owners) > topic.total:
-                    self._logs.set_total(name, len(registered.owners))
+                    self.logs.set_total(name, len(registered.owners))
             except KafkaError as e:
                 _log.warning("topic %s is not as ZooKeeper says: %s", name, e)
 
     def _make(self, name: str, topic: ClusterTopic) -> bool:
         """Create our partitions of a topic that another broker registered; False to try again."""
-        here = self._logs.topics().get(name)
+        here = self.logs.topics().get(name)
         if here is not None and not self.ownership.shares(here) and self._wanted(topic):
             self._report_conflict(name, topic.stored.topic_id)
             return True  # trying again helps only after one of them is deleted
@@ -340,7 +330,7 @@ class Membership:
     def _name_07(self, view: ClusterView, claimed: set[str]) -> None:
         used = {
             name: topic.topic_id
-            for name, topic in self._logs.topics().items()
+            for name, topic in self.logs.topics().items()
             if topic.generation != SINCE_08.generation
         }
         registered = {name for name, known in view.names_07.items() if self._me in known.brokers}
@@ -360,10 +350,10 @@ class Membership:
 
     def _note(self, view: ClusterView) -> None:
         known = {note.brokers for note in self._notes or ()}
-        if known != {frozenset(view.members)} or self._noted_topics is not self._logs.topics():
+        if known != {frozenset(view.members)} or self._noted_topics is not self.logs.topics():
             self._write_note(view)
 
     def _write_note(self, view: ClusterView) -> None:
-        topics = self._logs.topics()
-        self._logs.note_registry(RegistryNote(view.registry, view.version, frozenset(view.members)))
-        self._notes, self._noted_topics = self._logs.registry_notes(), topics
+        topics = self.logs.topics()
+        self.logs.note_registry(RegistryNote(view.registry, view.version, frozenset(view.members)))
+        self._notes, self._noted_topics = self.logs.registry_notes(), topics

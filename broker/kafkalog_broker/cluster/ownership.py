@@ -63,9 +63,7 @@ class Name07(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Every topic at one ``version`` of the registry with the id ``registry``. ``vacant`` are names without a
-    topic, with the versions of their two znodes.
-    """
+    """Every topic at one ``version`` of a registry. ``vacant`` are names without a topic."""
 
     version: int
     registry: str

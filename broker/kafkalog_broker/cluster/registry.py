@@ -112,9 +112,7 @@ class TopicRegistry:
             self.sync()
 
     def open(self, notes: Collection[RegistryNote]) -> ClusterView:
-        """The current topics; creates the registry if it is missing. ``notes`` are what this broker's data
-        has recorded of registries. Raises `OlderRegistry`: it has seen a newer state of this one.
-        """
+        """Creates it if missing. Raises `OlderRegistry`: our data (``notes``) has seen a newer state."""
         while True:
             try:
                 view = self.sync()
@@ -173,10 +171,9 @@ class TopicRegistry:
         overrides: Mapping[str, str],
         check: Callable[[Mapping[str, ClusterTopic]], object],
     ) -> ClusterTopic:
-        """Register a new topic; ``owners`` returns its partitions' owners, which then create them. ``check``
-        gets the existing topics and may raise. Raises `TopicAlreadyExists`; `InvalidTopic`: another broker
-        has a Kafka 0.7 topic of this name; `ServerError` REQUEST_TIMED_OUT: not all is known, or it may have
-        been registered.
+        """Register a new topic; ``owners`` returns its partitions' owners, which then create them; ``check``
+        may raise. Raises `TopicAlreadyExists`; `InvalidTopic`: a 0.7 topic of another broker; `ServerError`
+        REQUEST_TIMED_OUT: not all is known, or it may have been registered.
         """
 
         def plan(view: ClusterView) -> Edit | None:
@@ -206,9 +203,7 @@ class TopicRegistry:
     def offer(
         self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
     ) -> ClusterView:
-        """Register partitions that a broker had before it joined, unless they have an owner or the topic
-        another id. ``starts`` are first offsets above 0: later owners begin above them.
-        """
+        """Register what a broker had before it joined. ``starts`` are first offsets above 0."""
 
         def plan(view: ClusterView) -> Edit | None:
             topic = view.topics.get(name)

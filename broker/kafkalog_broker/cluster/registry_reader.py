@@ -53,9 +53,7 @@ class RegistryReader:
         return None if root is None else root.version
 
     def read(self, known: Reading | None, suspect: str | None) -> Reading:
-        """The current topics: ``known``, updated with the topics that changed since and with the ``suspect``,
-        whose znodes may have changed without the root. Raises `NoRegistry` and `OlderRegistry`.
-        """
+        """``known``, updated with what changed, and the ``suspect``. Raises `NoRegistry`, `OlderRegistry`."""
         path = self._nodes.topics
         node = self._session.read(path)
         root = None if node is None else read_registry(node.data)

@@ -480,9 +480,7 @@ class ClassicGroup:
         )
 
     def not_stored(self, step: GroupOutcome, code: ErrorCode, now: Moment) -> GroupOutcome:
-        """Turns successes in ``step`` into errors, because the log refused its record. A generation whose
-        assignments were not stored rebalances again; other changes are part of the next record.
-        """
+        """Turns successes into errors, because the log refused a record; then rebalances again."""
         failed = GroupOutcome(sooner=True)
         for waiter, answer in step.answers:
             given = answer

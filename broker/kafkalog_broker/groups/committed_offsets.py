@@ -61,12 +61,9 @@ class GroupOffsets:
         producer: tuple[int, int] | None = None,
         version: int = MEMBER_EPOCHS_SINCE,
     ) -> None:
-        """Stores ``offsets`` in the log. A negative generation is a commit from outside the group;
-        ``version`` is that of OffsetCommit. With a ``producer`` (id, epoch) the offsets count once
-        `end_transaction` commits.
-
-        Raises, with nothing stored: `NoSuchGroup`: a member commits, but the group does not exist;
-        `CoordinatorLoading`; `KafkaError`: the member may not commit now, or the log refused the append.
+        """A negative generation is a commit from outside the group; ``version`` is that of OffsetCommit. With
+        a ``producer`` (id, epoch) the offsets count once `end_transaction` commits. Raises, with nothing
+        stored, `NoSuchGroup`, `CoordinatorLoading`, or `KafkaError`: the member may not, or the log refused.
         """
         if not offsets:
             return

@@ -213,8 +213,7 @@ def heartbeat(
     now_ms: int,
 ) -> tuple[ConsumerGroup, TargetAssignment | None]:
     """The next state, and the assignment if it must be sent. Call `check_request` first. Raises
-    `ServerError`: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
-    GROUP_MAX_SIZE_REACHED.
+    `ServerError`.
     """
     member_id = request.member_id
     if request.member_epoch < 0:

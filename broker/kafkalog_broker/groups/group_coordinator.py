@@ -142,8 +142,8 @@ class GroupCoordinator:
     # Members.
 
     def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
-        """``waiter`` gets a `JoinAnswer`, now or later, from any thread. Returns a callback for a connection
-        that closes first. Raises `KafkaError`: not available now, or the session timeout is out of range.
+        """``waiter`` gets a `JoinAnswer`. Call what it returns if the connection closes first. Raises as
+        `leave`.
         """
         least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         if name and not least <= request.session_timeout_ms <= most:

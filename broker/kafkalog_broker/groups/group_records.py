@@ -62,9 +62,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """One generation; ``protocol`` and ``leader`` are None if it has no members. ``current_state_timestamp``
-    is in ms since the epoch; -1 in versions without it.
-    """
+    """``protocol`` and ``leader`` are None without members; the timestamp is in ms since the epoch, or -1."""
 
     protocol_type: str = wire(STRING)
     generation: int = wire(INT32)
@@ -302,9 +300,7 @@ def records_of(entries: Iterable[StateRecord], now_ms: int) -> list[NewRecord]:
 
 
 def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None:
-    """The state stored in the last values of a group's keys; None if it was deleted. Drops entries without a
-    member. The caller starts the timers: `consumer_group.resumed`. Raises `CorruptMessage`.
-    """
+    """The state in the last values; None if it was deleted. Then call `resumed`. Raises `CorruptMessage`."""
     found: dict[RecordKind, dict[str, Any]] = {kind: {} for kind in RecordKind}
     for key, data in values.items():
         found[key.kind][key.item] = _decode(key, data)

@@ -1,7 +1,5 @@
-"""Migrates a standalone broker's group offsets into the cluster it joins.
-
-They are committed once, through the cluster's group coordinators. An offset the group already has in the
-cluster is newer and stays: nobody could commit there for a partition before it was migrated as well.
+"""Migrates a standalone broker's group offsets into the cluster it joins. They are committed once, through
+the cluster's coordinators; an offset the group already has there is newer and stays.
 """
 
 from __future__ import annotations
@@ -132,9 +130,7 @@ class OffsetMigration:
             self._thread.start()
 
     def check_tried(self, group: str) -> None:
-        """Makes clients wait for the first attempt to commit the group's offsets; else a member would start
-        where `auto.offset.reset` says. Raises `ServerError`, which is retriable.
-        """
+        """Clients wait for the first attempt: else a member would start where its own reset says."""
         if group in self._untried:
             raise ServerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the offsets of group {group!r} are being brought here"

@@ -148,9 +148,7 @@ def _even_out(
 
 
 def range_(subscribers: Subscribers, topics: PartitionCounts) -> dict[str, TargetAssignment]:
-    """Gives each subscriber a contiguous range of each topic; the first ranges are one partition longer.
-    Members are sorted as in Kafka: static ones first by instance id, then the others by member id.
-    """
+    """Gives each subscriber a contiguous range of each topic; static members come first, by instance id."""
     found: dict[str, set[TopicIdPartition]] = {m: set() for m in subscribers}
     static = {m: s.instance_id for m, s in subscribers.items() if s.instance_id is not None}
     order = [*sorted(static, key=lambda m: static[m]), *sorted(subscribers.keys() - static)]

@@ -60,8 +60,8 @@ class SecurityFile:
         self.kept = Kept()
 
     def load(self) -> Kept:
-        """Read the file; a missing one is empty. Raises `StorageError`; `InvalidConfig`: it is damaged, or is
-        in another data directory than the first: a broker that started without it would forget its denials.
+        """Raises `InvalidConfig`: damaged, or in another directory, as denials would be forgotten;
+        `StorageError`.
         """
         with self._lock:
             self.kept = self._read()

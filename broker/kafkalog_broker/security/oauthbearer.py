@@ -71,9 +71,7 @@ UNSIGNED = "OAuthBearerUnsecuredValidatorCallbackHandler"
 
 @dataclass(eq=False)
 class OAuthBearer:
-    """*Thread-safe.* The mechanism; calls ``verify`` for each token, which may take long if ``may_block``.
-    Expired tokens are refused whatever it says.
-    """
+    """*Thread-safe.* Calls ``verify`` for each token. Expired tokens are refused whatever it says."""
 
     verify: Verifier
     _: KW_ONLY

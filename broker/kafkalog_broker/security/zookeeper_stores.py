@@ -276,9 +276,7 @@ class ZooKeeperAcls:
 
 
 def start_sharing(file: SecurityFile, users: ZooKeeperUsers | None, acls: ZooKeeperAcls | None) -> None:
-    """Use ZooKeeper for users and ACLs; copies this broker's own there if it has none yet. Raises
-    `InvalidConfig`: it lacks some of the file's; `KafkaError`.
-    """
+    """Copies this broker's own there if it has none yet. Raises `InvalidConfig`: it lacks some of ours."""
     if users is not None:
         users.connect()
         _move_users(file, users)

@@ -135,9 +135,7 @@ class Broker:
         return self._logs.meta.cluster_id
 
     def start(self) -> None:
-        """Recover the logs, then serve. Cleans up on failure. Raises `KafkaError`: a directory, address or
-        broker id is in use, a log cannot be recovered, or ZooKeeper does not answer.
-        """
+        """Recover the logs, then serve. Cleans up on failure. Raises `KafkaError`."""
         try:
             if self._registration is not None:
                 # Before the logs: a new data directory takes the id of the cluster in ZooKeeper.

@@ -18,9 +18,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* One waiting fetch. ``missing_bytes``
-    counts down as its distinct ``partitions`` grow; ``complete`` reads again and answers. A ``committed``
-    fetch waits for the last stable offset.
+    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* ``missing_bytes`` counts down as its
+    distinct ``partitions`` grow; ``complete`` reads again and answers.
     """
 
     partitions: Collection[TopicPartition]
@@ -33,8 +32,7 @@ class ParkedFetch:
 
 class DelayedFetches:
     """*Thread-safe: ``_lock`` guards the watch lists and every `ParkedFetch`.* The thread that unlinks a
-    fetch completes it, outside the lock, so each completes once. Appends to a partition without waiting
-    fetches take no lock.
+    fetch completes it, outside the lock. Appends to a partition without waiting fetches take no lock.
     """
 
     def __init__(self, timer: Scheduler) -> None:

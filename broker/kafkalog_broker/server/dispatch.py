@@ -227,10 +227,9 @@ _H = TypeVar("_H", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One API that this broker serves and lists in ApiVersions; versions are inclusive. ``needs`` are the
-    operations for which the handler asks its `Context`. Requests that ``takes_long`` selects run in a worker.
-    A ``short_cut`` sees the request before it is decoded. ``unknown_version`` gives the answer, in version 0,
-    to an unserved version; without it such a request closes its connection.
+    """One API that this broker serves; versions are inclusive. ``needs`` are the operations for which the
+    handler asks its `Context`. A ``short_cut`` sees the request before it is decoded. ``unknown_version``
+    gives the answer, in version 0, to an unserved version; without it such a request closes its connection.
     """
 
     key: ApiKey
@@ -273,9 +272,7 @@ _request_log = logging.getLogger("kafkalog_broker.requests")
 
 
 class Dispatcher:
-    """*Thread-safe: it has no state of its own.* Closes the connection of a request that cannot be decoded,
-    as its response layout is unknown; answers all other errors with an error code.
-    """
+    """*Thread-safe: it has no state of its own.* Closes the connection of a request it cannot decode."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -128,9 +128,8 @@ _PART_HEADER_BYTES = 6
 
 
 def multi_fetch(request: v07.MultiFetchRequest, services: Services) -> v07.MultiFetchResponse:
-    """All parts, as far as they fit into one answer; the last ones are cut, down to nothing. Each part with
-    messages keeps its file open until sent. With more parts than open files allow, reading starts at a random
-    part, as the broker does not remember which parts were left empty.
+    """All parts, as far as they fit; the last ones are cut, down to nothing. With more parts than open files
+    allow, reading starts at a random part, as the broker does not remember which parts were left empty.
     """
     count, most_files = len(request.fetches), services.logs.files_per_answer()
     left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
@@ -190,8 +189,8 @@ HANDLERS: Mapping[type, tuple[v07.RequestType, Handler07]] = MappingProxyType(
 def _guarded(
     handler: Handler07, request: Any, services: Services, authorizer: Authorizer, session: Session
 ) -> v07.Response | None:
-    """Call the handler as far as the client is authorized. A denied read gets 0.7's code for unknown errors,
-    in its part of a multi-fetch. Writes have no answer, so their denial closes the connection.
+    """A denied read gets 0.7's code for unknown errors; a denied write closes the connection, as it has no
+    answer.
     """
     if isinstance(request, v07.ProduceRequest | v07.MultiProduceRequest):
         parts = request.produces if isinstance(request, v07.MultiProduceRequest) else (request,)

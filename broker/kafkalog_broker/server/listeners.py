@@ -82,9 +82,7 @@ class Listeners:
         advertised: Callable[[], Mapping[str, tuple[str, int]]],
         timers: Scheduler,
     ) -> None:
-        """``services`` are the handlers', except for logs and address, which each listener has of its own, so
-        that clients stay with the listener they came to. Raises `InvalidConfig`.
-        """
+        """Each listener has logs and address of its own in its ``services``. Raises `InvalidConfig`."""
         self._config = config
         self._services = services
         self._timers = timers

@@ -60,8 +60,8 @@ class TimeAllowance:
 
 
 class Allowance:
-    """*Not thread-safe: one request's.* Bytes that may still be read and made for it. It may be overdrawn by
-    one message set. Bytes that the kernel sends without our reading them cost nothing.
+    """*Not thread-safe: one request's.* Bytes that may still be read and made; one message set may overdraw
+    it.
     """
 
     __slots__ = ("_left", "_size", "_whole", "short")

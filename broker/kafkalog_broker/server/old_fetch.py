@@ -1,8 +1,6 @@
-"""Logs for clients that do not know messages v1, record batches v2, or zstd.
-
-Entries they can read are sent from the file; headers are read only where a segment may have other formats.
-If the answer would begin with a newer entry, entries are converted in Python and in memory, within the
-request's `Allowance`.
+"""Logs for clients that do not know messages v1, record batches v2, or zstd. Entries they can read are sent
+from the file; if an answer would begin with a newer one, entries are converted in Python and in memory,
+within the request's `Allowance`.
 """
 
 from __future__ import annotations
@@ -41,9 +39,7 @@ _LIMITS = (
 
 
 class OlderReader:
-    """*Not thread-safe: one request's.* A log for a client of Fetch 0 to 9. An answer is either a part of the
-    file, up to the first entry the client cannot read, or all converted.
-    """
+    """*Not thread-safe: one request's.* An answer is a part of the file, or all converted."""
 
     def __init__(
         self,

@@ -128,9 +128,7 @@ class Registration:
         self.session.listen(self._heard)
 
     def agree_on_cluster(self, known: str | None) -> str:
-        """The id of the cluster in this ZooKeeper; ``known`` is the id in our data, None if the data is new.
-        Raises `KafkaError`: our data belongs to another cluster, or ZooKeeper does not answer.
-        """
+        """The cluster's id; ``known`` is that in our data, None if new. Raises `KafkaError`."""
         fresh = new_cluster_id()
         for layout, _ in self._spelled.values():
             known = registries.agree_on_cluster(self.session, layout, known, fresh)
@@ -350,8 +348,8 @@ class ZooKeeperOffsets:
         self._worker.submit(work)
 
     def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
-        """The group's next offset, or None. Blocks. Raises `ServerError`: ZooKeeper does not answer
-        (retriable), or the group's name is not legal for a znode; `MalformedNode`.
+        """The next offset, or None. Raises `ServerError`: no answer (retriable), or an illegal name;
+        `MalformedNode`.
         """
         try:
             offset = registries.read_group_offset(

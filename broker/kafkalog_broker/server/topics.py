@@ -98,9 +98,8 @@ class Topics:
             raise UnknownTopicId(f"no topic has the id {topic_id}") from None
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """The checks of `create`. Raises `InvalidTopic`: the name is illegal or collides with another;
-        `TopicAlreadyExists`; `InvalidPartitions`; `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`;
-        `InvalidConfig`.
+        """Raises `InvalidTopic`: illegal, or collides with another; `TopicAlreadyExists`,
+        `InvalidPartitions`, `InvalidConfig`, and `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`.
         """
         family, properties = family_and_properties(overrides)
         topics = self.all()
@@ -238,8 +237,8 @@ class Topics:
         return after
 
     def delete(self, name: str, goes_too: Callable[[], object]) -> None:
-        """Delete the topic and its logs; ``goes_too`` deletes what others keep of it, after it is hidden.
-        Raises `UnknownTopicOrPartition`, `InvalidTopic` for internal topics, and as `Ownership.check_known`.
+        """``goes_too`` deletes what others keep of it, after it is hidden. Raises `UnknownTopicOrPartition`,
+        `InvalidTopic` for internal topics, and as `Ownership.check_known`.
         """
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")

@@ -1,7 +1,5 @@
-"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes.
-
-Each fetch converts in Python and in memory, without zero copy, within its `Allowance`. An entry without an
-equivalent batch is refused with a reason.
+"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes. Each
+fetch converts in memory, within its `Allowance`. An entry without an equivalent batch is refused.
 """
 
 from __future__ import annotations
@@ -100,9 +98,7 @@ class LogAsBatches:
         at_least_one: bool,
         committed_only: bool = False,  # noqa: ARG002 - all is committed
     ) -> MemorySlice:
-        """Batches from the one that contains ``offset``, as `ReadableLog.read`. Empty if the allowance is
-        spent. Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT: the entry there has no equivalent batch.
-        """
+        """As `ReadableLog.read`. Raises `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT: no such batch."""
         log, allowance, boundaries = self.log, self.allowance, self.shared.boundaries
         end = log.readable_end
         log.read(offset, 0, at_least_one=False).close()  # checks the offset

@@ -1,9 +1,6 @@
-"""Transactions over several brokers: a coordinator has partition owners write its markers, and an owner asks
-the coordinator before it appends.
-
-The coordinator repeats a marker until its owner has written it, through the owner's restarts. An owner asks
-(AddPartitionsToTxn 4) before the first batch of a transaction, and again after its own restart; the answer
-holds until the marker. Source: KIP-98, KIP-890.
+"""Transactions over several brokers: a coordinator has partition owners write its markers, and repeats it
+until they have; an owner asks the coordinator (AddPartitionsToTxn 4) before the first batch of a transaction,
+and again after its own restart. Source: KIP-98, KIP-890.
 """
 
 from __future__ import annotations
@@ -84,8 +81,8 @@ class _Spread:
 
 
 class Question:
-    """*Guarded by the lock of its partition and producer.* Whether a partition is in a transaction. Created
-    before the coordinator is asked. The transaction's marker drops it, so late answers are ignored.
+    """*Guarded by the lock of its key.* Created before asking; the marker drops it, so late answers are
+    ignored.
     """
 
     __slots__ = ("epoch", "is_in")
@@ -299,9 +296,7 @@ class ClusterTransactions:
         *,
         adding: bool,
     ) -> None:
-        """Ask the id's coordinator whether its transaction has the partitions, or, if ``adding``, to add
-        them. ``on_answer`` gets the refused ones, from any thread.
-        """
+        """``on_answer`` gets the partitions that are not in it, or cannot be added, from any thread."""
         asked = self.verified.asking(producer_id, epoch, partitions)
 
         def answered(answer: Any, error: KafkaError | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Iterable
 from contextlib import nullcontext, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,9 +62,7 @@ class Markers:
         return self.others is not None and bool(self.others.elsewhere(known.partitions))
 
     def write(self, known: Transaction, keeper: TopicPartition) -> frozenset[TopicPartition]:
-        """Writes this broker's markers of a prepared transaction; returns the other partitions, for `send`.
-        ``keeper`` has the id's record. Raises `KafkaError`: some markers may be missing.
-        """
+        """Those of our partitions; returns the others, for `send`. ``keeper`` has the id's record."""
         away = frozenset() if self.others is None else self.others.elsewhere(known.partitions)
         here, commit = known.partitions - away, known.state is CoordinatorState.PREPARE_COMMIT
         if self.flush:
@@ -142,28 +140,26 @@ class Markers:
 _Open = tuple[TopicPartition, KnownProducer]
 
 
+@dataclass(eq=False)
 class OrphanedTransactions:
     """*Thread-safe: only `note`, at the start, changes anything.* Aborts open transactions that belong to no
     transactional id: no client can end them any more, and readers of committed data would wait forever.
     """
 
-    def __init__(self, logs: LogManager, clock: Clock, markers: Markers, max_timeout_ms: int) -> None:
-        self._logs = logs
-        self._clock = clock
-        self._markers = markers
-        self._max_timeout_ms = max_timeout_ms
-        self._left_open: tuple[_Open, ...] = ()
+    logs: LogManager
+    clock: Clock
+    markers: Markers
+    max_timeout_ms: int
+    _left_open: tuple[_Open, ...] = field(default=(), init=False)
 
     def note(self) -> None:
         """Notes the transactions left open by earlier runs; call before any client connects."""
-        self._left_open = tuple(self._logs.open_transactions())
+        self._left_open = tuple(self.logs.open_transactions())
 
     def abort_left_open(
         self, claimed: Container[tuple[TopicPartition, int]], fence: Callable[[int, int], None]
     ) -> None:
-        """Aborts transactions of earlier runs, except ``claimed`` (partition, producer id). ``fence`` bumps
-        the epoch of the producer's transactional id, if it has one.
-        """
+        """Except ``claimed`` (partition, producer id). ``fence`` bumps the epoch of its id, if any."""
         for partition, producer in self._left_open:
             if (partition, producer.producer_id) in claimed:
                 continue
@@ -171,7 +167,7 @@ class OrphanedTransactions:
             epoch = _fence_of(producer.epoch)
             try:
                 fence(producer.producer_id, epoch)
-                self._markers.append(partition, producer.producer_id, epoch, False)
+                self.markers.append(partition, producer.producer_id, epoch, False)
             except KafkaError as e:
                 _log.warning("%s: it stays open until the next start: %s", partition, e)
 
@@ -182,15 +178,15 @@ class OrphanedTransactions:
         as after a power cut. ``ours`` returns this broker's own transactions, or raises `KafkaError`;
         ``partitions`` returns a new object once another broker coordinates some of them.
         """
-        others, limit_ms = self._markers.others, self._clock.time_ms() - 2 * self._max_timeout_ms
-        hanging = [each for each in self._logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]
+        others, limit_ms = self.markers.others, self.clock.time_ms() - 2 * self.max_timeout_ms
+        hanging = [each for each in self.logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]
         if others is None or not hanging:
             return
         before = partitions()
 
         def on_answer(claimed: frozenset[int] | None) -> None:
             if claimed is not None and partitions() is before:
-                self._markers.after(0.0, partial(self._abort_all_but, claimed, hanging, ours))
+                self.markers.after(0.0, partial(self._abort_all_but, claimed, hanging, ours))
 
         others.holders({producer.producer_id for _, producer in hanging}, on_answer)
 
@@ -200,12 +196,12 @@ class OrphanedTransactions:
         """``claimed`` are the producers with a transaction at another coordinator."""
         try:
             claimed |= {each.producer_id for each in ours() if each.partitions}
-            still_open = set(self._logs.open_transactions())
+            still_open = set(self.logs.open_transactions())
             for partition, producer in hanging:
                 if producer.producer_id not in claimed and (partition, producer) in still_open:
                     _log_abort(partition, producer.producer_id)
                     epoch = _fence_of(producer.epoch)
-                    self._markers.write_here(partition, producer.producer_id, epoch, False)
+                    self.markers.write_here(partition, producer.producer_id, epoch, False)
         except KafkaError as e:
             _log.warning("transactions that no id claims are looked for again: %s", e)
 

@@ -46,8 +46,8 @@ class ProducerIds:
         take: Callable[[int, int], int] | None = None,
         run: Callable[[Callable[[], object]], object] = _in_a_thread,
     ) -> None:
-        """In a cluster ``take(least, count)`` returns the first of ``count`` ids, all from ``least`` up and
-        no other broker's; it raises `StorageError`. ``run`` runs a function in a thread.
+        """In a cluster ``take(least, count)`` returns the first of ``count`` new ids, or raises
+        `StorageError`.
         """
         self._paths = [directory / FILE_NAME for directory in directories]
         self._files = files

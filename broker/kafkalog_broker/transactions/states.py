@@ -109,9 +109,7 @@ def initialize(
     now_ms: int,
     new_id: Callable[[], int],
 ) -> Outcome:
-    """InitProducerId; ``producer`` is the client's id and epoch, if it sent them. An open transaction is
-    aborted and its producer fenced; the client asks again.
-    """
+    """InitProducerId; ``producer`` is the client's own. Aborts an open transaction: the client asks again."""
     if known is None:
         return Outcome(_fresh(transactional_id, timeout_ms, now_ms, new_id()))
     if known.state in PREPARED:

@@ -2,9 +2,7 @@
 
 Each step is durable before the next: the id's record, then data; a Prepare record, then the markers in all
 partitions, then the Complete record. After a crash, prepared transactions are completed and open ones time
-out. In a cluster each broker coordinates the ids of its partitions of ``__transaction_state``, and the
-markers of other brokers' partitions go through `ClusterTransactions`. Left out: coordinator epochs, as a
-partition of that topic keeps its owner.
+out. Left out: coordinator epochs, as a partition of ``__transaction_state`` keeps its owner.
 """
 
 from __future__ import annotations
@@ -186,9 +184,7 @@ class TransactionCoordinator:
                 self._logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
 
     def load(self) -> None:
-        """Reads the ids of partitions that are new here and completes prepared transactions. The first call
-        also aborts transactions left open that belong to no id.
-        """
+        """Reads new partitions, completes prepared transactions; first also aborts those of no id."""
         entries = self._entries(self._topic.load())
         claimed = {
             (partition, entry.known.producer_id)
@@ -210,8 +206,8 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, producer: tuple[int, int] | None
     ) -> tuple[int, int]:
         """A producer id and epoch that fence earlier producers of the id; ``producer`` is the client's own.
-        Raises `ServerError` (INVALID_TRANSACTION_TIMEOUT), `NoProducerId`, `ConcurrentTransactions` (the last
-        transaction is being ended), `ProducerFenced` (another producer has the id) or `CoordinatorLoading`.
+        Raises `ServerError` INVALID_TRANSACTION_TIMEOUT, `NoProducerId`, `ConcurrentTransactions` or
+        `ProducerFenced`.
         """
         if not 0 < timeout_ms <= self._max_timeout_ms:
             raise ServerError(
@@ -298,9 +294,7 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> None:
-        """Asks the id's coordinator about partitions of this broker. ``on_answer`` gets those that must not
-        be written to, with errors as from `writing`, from any thread.
-        """
+        """``on_answer`` gets the partitions not to write to, with errors as from `writing`."""
 
         def on_refusals(refusals: Refusals) -> None:
             on_answer({each: _as_writers(error, abortable) for each, error in refusals.items()})
@@ -320,11 +314,10 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> Iterator[None]:
-        """Hold this while appending a producer's data or offsets to a partition of its transaction;
-        ``adding`` adds the partition first. For an id that `is_elsewhere` call `verify` before. Raises
-        `InvalidTxnState` (not in an open transaction; `TransactionAbortable` if ``abortable``),
-        `InvalidProducerEpoch` (fenced), `InvalidProducerIdMapping`, `CoordinatorLoading`, or with ``adding``
-        `ConcurrentTransactions`.
+        """Hold this while appending data or offsets to a partition of a transaction; ``adding`` adds it
+        first. For an id that `is_elsewhere` call `verify` before. Raises `InvalidTxnState`
+        (`TransactionAbortable` if ``abortable``), `InvalidProducerEpoch`, `InvalidProducerIdMapping`, or with
+        ``adding`` `ConcurrentTransactions`.
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
             with self._others.verified.writing(partition, producer_id, epoch):

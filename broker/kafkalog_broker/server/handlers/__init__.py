@@ -1,7 +1,8 @@
 """Handlers of requests, one file per theme, as in `pyspark_kafkalog.protocol.api`.
 
 Unless a handler says otherwise, an error in one topic, partition or group does not fail the others, and
-results are in the order of the request.
+results are in the order of the request. What a request names twice is described once; a change of it is
+refused.
 
 Importing this package fills `dispatch.REGISTRY`: each handler registers itself with its API and versions.
 """

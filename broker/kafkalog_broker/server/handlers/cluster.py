@@ -51,10 +51,7 @@ def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.D
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=always)
 def describe_log_dirs(request: api.DescribeLogDirsRequest, ctx: Context) -> api.DescribeLogDirsResponse:
-    """List the data directories, their disks' sizes, and the bytes of each partition in them.
-
-    Every directory is listed, with those of the requested partitions that it has.
-    """
+    """List the data directories, their disks' sizes, and the bytes of each partition in them."""
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:

@@ -33,10 +33,7 @@ from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
     takes_long=always,
 )
 def describe_configs(request: api.DescribeConfigsRequest, ctx: Context) -> api.DescribeConfigsResponse:
-    """Describe the properties of topics and of this broker, with sources and synonyms.
-
-    A resource that is in the request twice has one result. Null keys ask for every property.
-    """
+    """Describe the properties of topics and of this broker, with sources and synonyms."""
     results = []
     for resource in dict.fromkeys(request.resources):
         results.append(_describe_resource(resource, request, ctx))
@@ -134,10 +131,7 @@ def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate
     takes_long=always,
 )
 def alter_configs(request: api.AlterConfigsRequest, ctx: Context) -> api.AlterConfigsResponse:
-    """Replace all the properties that topics, or the broker while it runs, set for themselves.
-
-    All changes of a resource are made, or none. One that is in the request twice is refused.
-    """
+    """Replace all the properties that topics, or the broker while it runs, set for themselves."""
     changes = [
         (each.resource_type, each.resource_name, partial(replaced, each.configs))
         for each in request.resources
@@ -161,10 +155,7 @@ def replaced(configs: Sequence[api.AlterableConfig], _: Mapping[str, str]) -> di
 def incremental_alter_configs(
     request: api.IncrementalAlterConfigsRequest, ctx: Context
 ) -> api.IncrementalAlterConfigsResponse:
-    """Set, delete, append to and subtract from properties of topics and the broker.
-
-    All changes of a resource are made, or none. One that is in the request twice is refused.
-    """
+    """Set, delete, append to and subtract from properties of topics and the broker."""
     config = ctx.services.settings.config
     topic_defaults, changes = config.log_defaults(), []
     for each in request.resources:
@@ -178,9 +169,7 @@ def incremental_alter_configs(
 def changed(
     configs: Sequence[api.IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """A resource's own properties after changes to some of them; ``defaults`` apply without them.
-    Raises `InvalidRequest`: a null value, repeated name or unknown operation; `InvalidConfig`: not a list.
-    """
+    """A resource's own properties after changes. Raises `InvalidRequest`, `InvalidConfig`: not a list."""
     _check_once(config.name for config in configs)
     after = dict(overrides)
     for config in configs:

@@ -32,10 +32,7 @@ from pyspark_kafkalog.security.acls import Operation, ResourceType
 def consumer_group_heartbeat(
     request: api.ConsumerGroupHeartbeatRequest, ctx: Context
 ) -> api.ConsumerGroupHeartbeatResponse:
-    """Let a member of the newer protocol join, stay, give up partitions, or leave.
-
-    Answered at once. The assignment is sent if it changed, and if the member sent all its fields.
-    """
+    """Let a member of the newer protocol join, stay, give up partitions, or leave."""
     groups = ctx.services.groups.consumers
     try:
         ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
@@ -75,10 +72,7 @@ _NEWER_PROTOCOL = 1
 def consumer_group_describe(
     request: api.ConsumerGroupDescribeRequest, ctx: Context
 ) -> api.ConsumerGroupDescribeResponse:
-    """Describe states, members and assignments of groups of the newer protocol.
-
-    Answered from memory; a group that is named twice is described once.
-    """
+    """Describe states, members and assignments of groups of the newer protocol."""
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
     asked = request.include_authorized_operations
     return api.ConsumerGroupDescribeResponse(

@@ -92,10 +92,7 @@ def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
 
 @handles(ApiKey.FETCH, (0, 13), (Operation.READ, ResourceType.TOPIC), takes_long=_takes_long)
 def fetch(request: api.FetchRequest, ctx: Context) -> Any:
-    """Send slices of the logs from their files, without reading them; logs of 0.7 through a view.
-
-    Answer now if there is enough, an error, or no time to wait; else park the request.
-    """
+    """Send slices of the logs from their files, without reading them; logs of 0.7 through a view."""
     if request.session_id != 0 or request.session_epoch > 0:
         return api.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     request = _each_once(request)

@@ -32,10 +32,7 @@ _SKIPPED_ASSIGNMENT_SINCE = 9
 
 @handles(ApiKey.JOIN_GROUP, (0, 9), (Operation.READ, ResourceType.GROUP))
 def join_group(request: api.JoinGroupRequest, ctx: Context) -> Any:
-    """Let a member join, and answer when the others have joined.
-
-    If the connection ends before, a member without an id leaves.
-    """
+    """Let a member join, and answer when the others have joined."""
     given_name = request.group_instance_id if request.group_instance_id is not None else ctx.header.client_id
     rebalance_ms = request.rebalance_timeout_ms  # 0 has none
     member = JoinRequest(
@@ -88,10 +85,7 @@ _PROTOCOL_IN_SYNC_SINCE = 5
 
 @handles(ApiKey.SYNC_GROUP, (0, 5), (Operation.READ, ResourceType.GROUP))
 def sync_group(request: api.SyncGroupRequest, ctx: Context) -> Any:
-    """Give members their assignments once the leader has sent them.
-
-    From version 5 a request without the protocol is refused before anything else.
-    """
+    """Give members their assignments once the leader has sent them."""
     if ctx.version >= _PROTOCOL_IN_SYNC_SINCE and None in (request.protocol_type, request.protocol_name):
         return api.SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member = SyncRequest(
@@ -139,10 +133,7 @@ _SEVERAL_LEAVE_SINCE = 3
 
 @handles(ApiKey.LEAVE_GROUP, (0, 5), (Operation.READ, ResourceType.GROUP))
 def leave_group(request: api.LeaveGroupRequest, ctx: Context) -> api.LeaveGroupResponse:
-    """Let members leave; from version 3 several at once, static ones by their instance.
-
-    From version 3 each member has an error code of its own.
-    """
+    """Let members leave; from version 3 several at once, static ones by their instance."""
     if ctx.version < _SEVERAL_LEAVE_SINCE:
         members: list[tuple[str, str | None]] = [(request.member_id, None)]
     else:
@@ -176,10 +167,7 @@ GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 
 @handles(ApiKey.DESCRIBE_GROUPS, (0, 6), (Operation.DESCRIBE, ResourceType.GROUP), takes_long=always)
 def describe_groups(request: api.DescribeGroupsRequest, ctx: Context) -> api.DescribeGroupsResponse:
-    """Describe states and members of classic groups. An unknown group is "Dead".
-
-    Answered from memory; a group that is named twice is described once.
-    """
+    """Describe states and members of classic groups. An unknown group is "Dead"."""
     asked = request.include_authorized_operations
     return api.DescribeGroupsResponse(
         groups=tuple(_describe_group(name, asked, ctx) for name in dict.fromkeys(request.groups))
@@ -230,10 +218,7 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup
     takes_long=always,
 )
 def list_groups(request: api.ListGroupsRequest, ctx: Context) -> api.ListGroupsResponse:
-    """List all groups, with their states (from version 4) and types (from 5).
-
-    Answered from memory, in order; COORDINATOR_LOAD_IN_PROGRESS until all have been read.
-    """
+    """List all groups, with their states (from version 4) and types (from 5)."""
     states = {word.lower() for word in request.states_filter}
     kinds = {word.lower() for word in request.types_filter}  # an unknown word matches nothing, without error
     try:

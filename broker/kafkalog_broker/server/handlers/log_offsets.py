@@ -147,10 +147,7 @@ def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx
 def offset_for_leader_epoch(
     request: api.OffsetForLeaderEpochRequest, ctx: Context
 ) -> api.OffsetForLeaderEpochResponse:
-    """Return where a leader's epoch ends: the only one is 0, and it ends where the log does.
-
-    For any other epoch the answer is -1 and -1.
-    """
+    """Return where a leader's epoch ends: the only one is 0, and it ends where the log does."""
     topics = []
     for topic in request.topics:
         ends = tuple(_end_of_epoch(topic.topic, want, ctx) for want in topic.partitions)

@@ -52,10 +52,7 @@ _MECHANISM_NUMBERS = {name: number for number, name in enumerate(MECHANISMS, 1)}
 def describe_user_scram_credentials(
     request: api.DescribeUserScramCredentialsRequest, ctx: Context
 ) -> api.DescribeUserScramCredentialsResponse:
-    """List the users with SCRAM credentials, and their iterations; no keys.
-
-    All users, or those that are named, each of which must exist, and be in the request once.
-    """
+    """List the users with SCRAM credentials, and their iterations; no keys."""
     try:
         ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:

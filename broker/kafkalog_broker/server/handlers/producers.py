@@ -36,10 +36,7 @@ _NOT_GIVEN = -1
     ),
 )
 def init_producer_id(request: api.InitProducerIdRequest, ctx: Context) -> Any:
-    """Assign a producer id and epoch.
-
-    CONCURRENT_TRANSACTIONS asks the client to try again. Without an id at hand the request waits for a block.
-    """
+    """Assign a producer id and epoch."""
     services = ctx.services
     transactional_id = request.transactional_id
     try:
@@ -99,10 +96,7 @@ _COORDINATOR_EPOCH = 0
 
 @handles(ApiKey.DESCRIBE_PRODUCERS, (0, 0), (Operation.READ, ResourceType.TOPIC), takes_long=always)
 def describe_producers(request: api.DescribeProducersRequest, ctx: Context) -> api.DescribeProducersResponse:
-    """List who writes to a partition, and since which offset a transaction is open there.
-
-    A partition that is named twice is described once.
-    """
+    """List who writes to a partition, and since which offset a transaction is open there."""
     topics, described = [], set[TopicPartition]()
     for topic in request.topics:
         partitions = []

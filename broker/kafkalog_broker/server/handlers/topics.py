@@ -50,10 +50,7 @@ _BROKERS_DEFAULT = -1
     takes_long=always,
 )
 def create_topics(request: api.CreateTopicsRequest, ctx: Context) -> api.CreateTopicsResponse:
-    """Create topics; one that cannot be created does not fail the others.
-
-    A name that is in the request twice is refused, as in Kafka.
-    """
+    """Create topics; one that cannot be created does not fail the others."""
     times = Counter(topic.name for topic in request.topics)
     return api.CreateTopicsResponse(
         topics=tuple(
@@ -195,10 +192,7 @@ def _forget_topic(name: str, ctx: Context) -> None:
 
 @handles(ApiKey.CREATE_PARTITIONS, (0, 3), (Operation.ALTER, ResourceType.TOPIC), takes_long=always)
 def create_partitions(request: api.CreatePartitionsRequest, ctx: Context) -> api.CreatePartitionsResponse:
-    """Add partitions to topics; ``count`` is the new total. Partitions are never taken away.
-
-    A topic that is in the request twice is refused.
-    """
+    """Add partitions to topics; ``count`` is the new total. Partitions are never taken away."""
     times = Counter(topic.name for topic in request.topics)
     return api.CreatePartitionsResponse(
         results=tuple(

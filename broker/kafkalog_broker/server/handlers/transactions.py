@@ -57,10 +57,7 @@ def _add_partitions_takes_long(request: api.AddPartitionsToTxnRequest, ctx: Cont
 def add_partitions_to_txn(
     request: api.AddPartitionsToTxnRequest, ctx: Context
 ) -> api.AddPartitionsToTxnResponse:
-    """Add the partitions that a transaction is about to write to; all of them, or none.
-
-    One that cannot be written to has its error, and the others OPERATION_NOT_ATTEMPTED.
-    """
+    """Add the partitions that a transaction is about to write to; all of them, or none."""
     if ctx.version >= _BROKERS_SINCE:
         return _answer_broker(request.transactions, ctx)
     services, topics = ctx.services, request.v3_and_below_topics
@@ -162,10 +159,7 @@ def _partition_results(
     takes_long=lambda _, ctx: not ctx.services.groups.opened,
 )
 def add_offsets_to_txn(request: api.AddOffsetsToTxnRequest, ctx: Context) -> api.AddOffsetsToTxnResponse:
-    """Have the offsets of a group change with a transaction.
-
-    The partition of the offsets topic that keeps them is added to the transaction.
-    """
+    """Have the offsets of a group change with a transaction."""
     services = ctx.services
     try:
         _demand(Operation.WRITE, request.transactional_id, ctx)
@@ -188,10 +182,7 @@ _OWN_EPOCHS_SINCE = 5
 
 @handles(ApiKey.END_TXN, (0, 5), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID))
 def end_txn(request: api.EndTxnRequest, ctx: Context) -> Any:
-    """Commit or abort a transaction.
-
-    It decides here; another thread writes many markers, or those of other brokers' partitions.
-    """
+    """Commit or abort a transaction."""
     services = ctx.services
     try:
         _demand(Operation.WRITE, request.transactional_id, ctx)
@@ -230,10 +221,7 @@ _OFFSETS_ADD_GROUP_SINCE = 5
     ),
 )
 def txn_offset_commit(request: api.TxnOffsetCommitRequest, ctx: Context) -> Any:
-    """Store what a group has read, if the transaction is committed.
-
-    If another broker coordinates the transaction, it is asked first.
-    """
+    """Store what a group has read, if the transaction is committed."""
     services = ctx.services
     now = services.clock.time_ms()
     try:
@@ -368,10 +356,7 @@ def _write_marker(
 def describe_transactions(
     request: api.DescribeTransactionsRequest, ctx: Context
 ) -> api.DescribeTransactionsResponse:
-    """Describe transactional ids with their state, producer and partitions.
-
-    An id that is named twice is described once; an unknown one is TRANSACTIONAL_ID_NOT_FOUND.
-    """
+    """Describe transactional ids with their state, producer and partitions."""
     ids = dict.fromkeys(request.transactional_ids)
     return api.DescribeTransactionsResponse(
         transaction_states=tuple(_describe_transaction(each, ctx) for each in ids)
@@ -409,10 +394,7 @@ _OPEN_STATES = (CoordinatorState.ONGOING, *PREPARED)
     ApiKey.LIST_TRANSACTIONS, (0, 1), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), takes_long=always
 )
 def list_transactions(request: api.ListTransactionsRequest, ctx: Context) -> api.ListTransactionsResponse:
-    """List all transactional ids, or those in some states, of some producers, open for long.
-
-    In the order of their names. Unknown states are named in the response, and match nothing.
-    """
+    """List all transactional ids, or those in some states, of some producers, open for long."""
     now_ms = ctx.services.clock.time_ms()
     wanted, producers = set(request.state_filters), set(request.producer_id_filters)
     try:
