@@ -50,9 +50,9 @@ class Topics:
     partitions of all brokers, and changes are registered in ZooKeeper first.
     """
 
-    def __init__(self, logs: LogManager, config: BrokerConfig) -> None:
+    def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
         self._logs = logs
-        self.membership: Membership | None = None
+        self.membership = membership
         self._config = config
         self._changing = threading.RLock()
         self._changed: Callable[[], object] = lambda: None
