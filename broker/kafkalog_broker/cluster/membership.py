@@ -74,6 +74,8 @@ class Membership:
         finally:
             with self._lock:
                 self._claimed[name] -= 1
+                if not self._claimed[name]:
+                    del self._claimed[name]
             self.changed()
 
     def served(self) -> Mapping[str, StoredTopic]:
@@ -98,7 +100,7 @@ class Membership:
         if view.registry != self._joined or self._me not in view.members:
             self._join(view)
         with self._lock:
-            claimed = set(+self._claimed)  # without those given back
+            claimed = set(self._claimed)
         mine = self._shared()  # taken before the registry is read, so these were registered
         view = self.registry.sync()
         if view.registry != self._joined:

@@ -131,10 +131,7 @@ def _response(answer: _Answer, ctx: Context) -> api.FetchResponse:
 
 
 def _park(request: api.FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
-    """Wait for missing data. The read is repeated on waking, so a parked fetch holds no slice.
-
-    An unfinished answer is continued as soon as other requests have had their turn.
-    """
+    """Wait for missing data. The read is repeated on waking, so a parked fetch holds no slice."""
     fetches, clock = ctx.services.fetches, ctx.services.clock
 
     def again() -> Any:
@@ -160,10 +157,7 @@ def _park(request: api.FetchRequest, ctx: Context, seen: _Answer, deadline: floa
 
 
 def _read(request: api.FetchRequest, ctx: Context) -> _Answer:
-    """Slice every partition within the limits of KIP-74: only the first with data may exceed them.
-
-    Begins with the partition that the last answer left out; answers in the order of the request.
-    """
+    """Slice every partition within the limits of KIP-74: only the first with data may exceed them."""
     wanted = [(name, want) for name, topic in _named(request, ctx) for want in topic.partitions]
     committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     answer = _Answer(wanted, committed, ctx.services.logs.files_per_answer())

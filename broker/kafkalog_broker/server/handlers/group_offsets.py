@@ -197,11 +197,7 @@ def _offset_fetch_takes_long(request: api.OffsetFetchRequest, ctx: Context) -> b
     takes_long=_offset_fetch_takes_long,
 )
 def offset_fetch(request: api.OffsetFetchRequest, ctx: Context) -> Any:
-    """Return the offsets that groups have stored; from version 8 of several groups at once.
-
-    Null topics (from version 2) ask for all offsets. Answered from memory; COORDINATOR_LOAD_IN_PROGRESS while
-    the group is still being read.
-    """
+    """Return the offsets that groups have stored; from version 8 of several groups at once."""
     if ctx.version == 0:
         return _fetch_version_0(request, ctx)
     if ctx.version >= _SEVERAL_GROUPS_SINCE:
