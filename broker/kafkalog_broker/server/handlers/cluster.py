@@ -35,7 +35,7 @@ def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.D
         kind = request.endpoint_type
         why = f"endpoint type {kind} was asked for; this is one of brokers ({api.BROKERS})"
         error = ServerError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, why)
-        return api.DescribeClusterResponse(error_code=ctx.refused(error), error_message=why)
+        return api.DescribeClusterResponse(error_code=ctx.refused(error), error_message=str(error))
     brokers = live_brokers(ctx)
     asked = request.include_cluster_authorized_operations
     return api.DescribeClusterResponse(

@@ -19,7 +19,7 @@ from collections import Counter
 
 from kafkalog_broker.security.file_stores import CredentialChange
 from kafkalog_broker.server.dispatch import Context, always, handles
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api import logins as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -84,6 +84,12 @@ _MAX_ITERATIONS = 16_384
 _MAX_SALT_BYTES = 1024
 
 
+class _RefusedChange(KafkaError):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @handles(
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always
 )
@@ -104,7 +110,7 @@ def alter_user_scram_credentials(
     for each in wanted:
         try:
             if times[each.name, each.mechanism] > 1:
-                raise ServerError(
+                raise _RefusedChange(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
@@ -127,21 +133,21 @@ def _scram_change(
 ) -> CredentialChange:
     user, mechanism = wanted.name, _MECHANISM_NAMES.get(wanted.mechanism)
     if not user:
-        raise ServerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism is None:
-        raise ServerError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        raise _RefusedChange(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     if isinstance(wanted, api.ScramCredentialDeletion):
         if mechanism not in ctx.services.credentials.all().get(user, {}):
-            raise ServerError(
+            raise _RefusedChange(
                 ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
             )
         return CredentialChange(user, mechanism, None)
     if wanted.iterations < MIN_ITERATIONS:
-        raise ServerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if wanted.iterations > _MAX_ITERATIONS:
-        raise ServerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        raise _RefusedChange(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if not wanted.salted_password or not 0 < len(wanted.salt) <= _MAX_SALT_BYTES:
-        raise ServerError(
+        raise _RefusedChange(
             ErrorCode.UNACCEPTABLE_CREDENTIAL, f"salt of 1 to {_MAX_SALT_BYTES} bytes and a salted password"
         )
     credential = ScramCredential.of_salted(
