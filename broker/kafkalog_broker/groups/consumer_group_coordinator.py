@@ -21,7 +21,6 @@ from kafkalog_broker.groups.group_records import (
     records_of,
 )
 from kafkalog_broker.groups.server_assignors import TargetAssignment
-from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.state_topic import Shard, Stored
 from kafkalog_broker.scheduler import Handle, Scheduler

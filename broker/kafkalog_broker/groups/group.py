@@ -10,14 +10,10 @@ from typing import TypeVar
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import CONSUMER, Phase
 from kafkalog_broker.groups.consumer_group import ConsumerGroup
-from kafkalog_broker.groups.consumer_group_records import changes, records_of
-from kafkalog_broker.logs.offset_records import CommittedOffset, PendingOffsets
-from kafkalog_broker.logs.state_topic import Shard, StateTopic
 from kafkalog_broker.groups.group_records import changes, encode_group_key, records_of
 from kafkalog_broker.logs.manager import LogManager
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset, PendingOffsets
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
-from kafkalog_broker.offsets.pending_offsets import PendingOffsets
 from kafkalog_broker.scheduler import Handle
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition

@@ -30,9 +30,6 @@ from kafkalog_broker.groups.group import (
     as_coordinator,
     known_group,
 )
-from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
-from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, Stored
 from kafkalog_broker.groups.group_records import (
     decode_group,
     decode_group_key,

@@ -28,7 +28,7 @@ from kafkalog_broker.groups.consumer_group import (
     SubscribedTopic,
 )
 from kafkalog_broker.groups.server_assignors import TargetAssignment, by_topic
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
 from pyspark_kafkalog.protocol.codec import BYTES, INT8, INT32, INT64, STRING, UUID_TYPE, Array, codec, wire
 from pyspark_kafkalog.protocol.primitives import Output

@@ -22,9 +22,7 @@ from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.groups.committed_offsets import GroupOffsets, decoded_offsets
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
-from kafkalog_broker.logs.state_topic import partition_for, read_stored
 from kafkalog_broker.logs.state_topic import read_stored
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import (
     ConnectionLost,
     ErrorCode,

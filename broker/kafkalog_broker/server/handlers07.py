@@ -22,7 +22,6 @@ from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import offsets_before
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.network.reply import Part, Reply
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.security.authentication import Session
 from kafkalog_broker.security.authorizer import Authorizer, denial
 from kafkalog_broker.server.dispatch import Services

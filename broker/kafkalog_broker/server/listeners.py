@@ -54,8 +54,8 @@ from kafkalog_broker.server.log_access import LogAccess, Views
 from kafkalog_broker.server.view07 import View07
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError
-from pyspark_kafkalog.security.contexts import server_context
 from pyspark_kafkalog.security.scram import ScramCredential
+from pyspark_kafkalog.security.tls import server_context
 
 _log = logging.getLogger(__name__)
 

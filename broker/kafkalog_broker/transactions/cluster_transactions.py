@@ -17,8 +17,6 @@ from typing import Any
 from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
-from kafkalog_broker.logs.state_topic import partition_for
-from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.transactions.states import (
     PREPARED,

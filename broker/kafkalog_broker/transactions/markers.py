@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from kafkalog_broker.log.family import KnownProducer
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
-from kafkalog_broker.transactions.remote_coordinators import RemoteCoordinators
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC
 from kafkalog_broker.transactions.states import LAST_EPOCH, CoordinatorState, Transaction
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition

@@ -10,9 +10,8 @@ import pytest
 
 from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.group import NoSuchGroup
-from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from kafkalog_broker.groups.group_records import encode_group_key
-from kafkalog_broker.offsets.offset_records import OFFSETS_TOPIC, CommittedOffset
+from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.message_set import records

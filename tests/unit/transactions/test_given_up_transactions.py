@@ -14,7 +14,6 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import OsFileSystem
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
-from kafkalog_broker.offsets.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.transactions.markers import Markers
 from kafkalog_broker.transactions.producer_ids import ProducerIds
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator, transaction_topic

@@ -19,8 +19,6 @@ from functools import partial
 from operator import attrgetter
 
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
-from kafkalog_broker.server.configs import topic_entries
-from kafkalog_broker.offsets.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.broker_settings import topic_entries
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import live_brokers
