@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, cast
-
-if TYPE_CHECKING:
-    from kafkalog_broker.network.processor import Processor
+from typing import Any, Protocol, cast
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +23,15 @@ class Outcome(Enum):
     """Send what the socket takes of the parts at once, then close."""
 
 
+class ReplyOwner(Protocol):
+    """A processor, as its replies see it."""
+
+    reply_lock: threading.Lock
+
+    def work_on(self, reply: Reply) -> None: ...
+    def settled(self, reply: Reply) -> None: ...
+
+
 class Reply:
     """Takes the answer to one request, now or later, from any thread.
 
@@ -34,7 +41,7 @@ class Reply:
 
     __slots__ = ("_on_close", "_owner", "closed", "outcome", "parts", "peer", "session", "token", "work")
 
-    def __init__(self, owner: Processor, token: Any, peer: str, session: Any = None) -> None:
+    def __init__(self, owner: ReplyOwner, token: Any, peer: str, session: Any = None) -> None:
         self._owner = owner
         self.closed = False
         """Whether the connection is closed."""
