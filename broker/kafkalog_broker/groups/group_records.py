@@ -12,9 +12,8 @@ A null value deletes its key.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -28,13 +27,26 @@ from kafkalog_broker.groups.consumer_group import (
     SubscribedTopic,
 )
 from kafkalog_broker.groups.server_assignors import TargetAssignment, by_topic
-from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC
-from pyspark_kafkalog.errors import CorruptMessage, KafkaError
-from pyspark_kafkalog.protocol.codec import BYTES, INT8, INT32, INT64, STRING, UUID_TYPE, Array, codec, wire
-from pyspark_kafkalog.protocol.primitives import Output
+from kafkalog_broker.logs.state_records import (
+    decode_strings,
+    decode_struct,
+    encode_strings,
+    encode_struct,
+    version_of,
+)
+from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.protocol.codec import (
+    BYTES,
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    UUID_TYPE,
+    Array,
+    WireStruct,
+    wire,
+)
 from pyspark_kafkalog.types import NewRecord
-
-_INT16 = struct.Struct(">h")
 
 # --- classic groups
 
@@ -43,11 +55,9 @@ GROUP_KEY_VERSION = 2
 
 _WRITTEN_VERSION = 3
 _NEWEST_VERSION = 4
-_FLEXIBLE_SINCE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMember:
+class StoredMember(WireStruct):
     """``subscription`` is the metadata for the group's protocol. Times are in milliseconds."""
 
     member_id: str = wire(STRING)
@@ -60,8 +70,7 @@ class StoredMember:
     assignment: bytes = wire(BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
+class StoredGroup(WireStruct):
     """``protocol`` and ``leader`` are None without members; the timestamp is in ms since the epoch, or -1."""
 
     protocol_type: str = wire(STRING)
@@ -74,45 +83,25 @@ class StoredGroup:
 
 def encode_group_key(group: str) -> bytes:
     """Raises `CorruptMessage`: the name is longer than 32767 bytes."""
-    data = group.encode()
-    if len(data) > 0x7FFF:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: a group's name of {len(data)} bytes; the limit is {0x7FFF}")
-    return _INT16.pack(GROUP_KEY_VERSION) + _INT16.pack(len(data)) + data
+    return encode_strings(GROUP_KEY_VERSION, group)
 
 
 def decode_group_key(data: bytes) -> str | None:
     """The group name; None for a key of another kind. Raises `CorruptMessage` for a truncated key."""
-    if len(data) < _INT16.size or _INT16.unpack_from(data) != (GROUP_KEY_VERSION,):
+    if version_of(data) != GROUP_KEY_VERSION:
         return None
-    name = data[2 * _INT16.size :]
-    if len(data) < 2 * _INT16.size or _INT16.unpack_from(data, _INT16.size) != (len(name),):
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: a group's key of {len(data)} bytes is cut")
-    try:
-        return name.decode()
-    except UnicodeDecodeError as e:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: the name of a group cannot be read: {e}") from e
+    (group,), _ = decode_strings(data, 1)
+    return group
 
 
 def encode_group(group: StoredGroup) -> bytes:
     """Value version 3. Raises `InvalidRequest`: a string is too long for its field."""
-    out = Output()
-    codec(StoredGroup, _WRITTEN_VERSION, False).write(out, group)
-    return _INT16.pack(_WRITTEN_VERSION) + bytes(out)
+    return encode_struct(group, _WRITTEN_VERSION, flexible=False)
 
 
 def decode_group(data: bytes) -> StoredGroup:
     """Reads any version up to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
-    if len(data) < _INT16.size:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: a group's value of {len(data)} bytes is cut")
-    (version,) = _INT16.unpack_from(data)
-    if not 0 <= version <= _NEWEST_VERSION:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: a group's value has the unknown version {version}")
-    table = codec(StoredGroup, version, version >= _FLEXIBLE_SINCE)
-    try:
-        found: StoredGroup = table.read(memoryview(data), _INT16.size)
-    except KafkaError as e:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: a group's value of {len(data)} bytes: {e}") from e
-    return found
+    return decode_struct(StoredGroup, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
 
 
 # --- groups of the new protocol
@@ -147,32 +136,27 @@ StateRecord = tuple[RecordKey, bytes | None]
 """A None value deletes the key."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Epoch:
+class _Epoch(WireStruct):
     epoch: int = wire(INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class _Racks:
+class _Racks(WireStruct):
     partition: int = wire(INT32)
     racks: tuple[str, ...] = wire(Array(STRING))
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
+class _Topic(WireStruct):
     topic_id: UUID = wire(UUID_TYPE)
     name: str = wire(STRING)
     partition_count: int = wire(INT32)
     racks: tuple[_Racks, ...] = wire(Array(_Racks))
 
 
-@dataclass(frozen=True, slots=True)
-class _TopicsValue:
+class _TopicsValue(WireStruct):
     topics: tuple[_Topic, ...] = wire(Array(_Topic))
 
 
-@dataclass(frozen=True, slots=True)
-class _MemberValue:
+class _MemberValue(WireStruct):
     instance_id: str | None = wire(STRING, null_since=0)
     rack_id: str | None = wire(STRING, null_since=0)
     client_id: str = wire(STRING)
@@ -183,19 +167,16 @@ class _MemberValue:
     assignor: str | None = wire(STRING, null_since=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Partitions:
+class _Partitions(WireStruct):
     topic_id: UUID = wire(UUID_TYPE)
     partitions: tuple[int, ...] = wire(Array(INT32))
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(WireStruct):
     partitions: tuple[_Partitions, ...] = wire(Array(_Partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
+class _Progress(WireStruct):
     epoch: int = wire(INT32)
     previous_epoch: int = wire(INT32)
     state: int = wire(INT8)
@@ -203,8 +184,7 @@ class _Progress:
     revoking: tuple[_Partitions, ...] = wire(Array(_Partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(WireStruct):
     names: tuple[str, ...] = wire(Array(STRING))
     version: int = wire(INT64)
     time_ms: int = wire(INT64)
@@ -223,32 +203,16 @@ _VALUES: dict[RecordKind, Any] = {
 
 def encode_key(key: RecordKey) -> bytes:
     """Raises `CorruptMessage`: a string is longer than 32767 bytes."""
-    strings = [key.group, key.item] if key.kind in _WITH_ITEM else [key.group]
-    out = _INT16.pack(key.kind)
-    for text in strings:
-        data = text.encode("utf-8")
-        if len(data) > 0x7FFF:
-            raise CorruptMessage(f"a string of {len(data)} bytes in a record's key; the limit is {0x7FFF}")
-        out += _INT16.pack(len(data)) + data
-    return out
+    return encode_strings(key.kind, key.group, *([key.item] if key.kind in _WITH_ITEM else []))
 
 
 def decode_key(data: bytes) -> RecordKey | None:
     """None for a key of another kind. Raises `CorruptMessage`: the key is truncated."""
-    try:
-        (version,) = _INT16.unpack_from(data)
-        if version not in _VALUES:
-            return None
-        kind, strings, pos = RecordKind(version), [], 2
-        for _ in range(2 if kind in _WITH_ITEM else 1):
-            (length,) = _INT16.unpack_from(data, pos)
-            pos += 2
-            if length < 0 or pos + length > len(data):
-                raise CorruptMessage(f"string of {length} bytes at byte {pos} of a key of {len(data)}")
-            strings.append(bytes(data[pos : pos + length]).decode("utf-8"))
-            pos += length
-    except (struct.error, UnicodeDecodeError) as e:
-        raise CorruptMessage(f"key of {len(data)} bytes cannot be read: {e}") from e
+    version = version_of(data)
+    if version not in _VALUES:
+        return None
+    kind = RecordKind(version)
+    strings, _ = decode_strings(data, 2 if kind in _WITH_ITEM else 1)
     return RecordKey(kind, *strings)
 
 
@@ -325,21 +289,15 @@ def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None
     )
 
 
-def _encode(value: Any) -> bytes:
-    out = Output(_INT16.pack(_VALUE_VERSION))
-    cls: Any = type(value)
-    codec(cls, _VALUE_VERSION, True).write(out, value)
-    return bytes(out)
+def _encode(value: WireStruct) -> bytes:
+    return encode_struct(value, _VALUE_VERSION, flexible=True)
 
 
 def _decode(key: RecordKey, data: bytes) -> Any:
     try:
-        (version,) = _INT16.unpack_from(data)
-        if version != _VALUE_VERSION:
-            raise CorruptMessage(f"value of unknown version {version}")
-        return codec(_VALUES[key.kind], version, True).read(memoryview(data), 2)
-    except (struct.error, KafkaError) as e:
-        raise CorruptMessage(f"{key.kind.name} of group {key.group!r} cannot be read: {e}") from e
+        return decode_struct(_VALUES[key.kind], data, _VALUE_VERSION, flexible_since=_VALUE_VERSION)
+    except CorruptMessage as e:
+        raise CorruptMessage(f"{key.kind.name} of group {key.group!r}: {e}") from e
 
 
 def _member(member: MemberSubscription) -> _MemberValue:

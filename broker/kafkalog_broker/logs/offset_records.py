@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafkalog_broker.logs.state_records import decode_strings, encode_strings, version_of
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.protocol.primitives import read_length
 from pyspark_kafkalog.types import TopicPartition
@@ -60,8 +61,7 @@ class OffsetKey(NamedTuple):
 
 def encode_key(key: OffsetKey) -> bytes:
     """Encode key version 1. Raises `CorruptMessage`: group or topic above 32767 bytes."""
-    topic, number = key.partition.topic, key.partition.partition
-    return _INT16.pack(1) + _string(key.group) + _string(topic) + _INT32.pack(number)
+    return encode_strings(1, key.group, key.partition.topic) + _INT32.pack(key.partition.partition)
 
 
 def encode_value(value: CommittedOffset) -> bytes:
@@ -74,16 +74,12 @@ def encode_value(value: CommittedOffset) -> bytes:
 
 def decode_key(data: bytes) -> OffsetKey | None:
     """Decode a key; None if it is group metadata (version 2 and later). Raises `CorruptMessage`."""
-    try:
-        (version,) = _INT16.unpack_from(data)
-        if version not in (0, 1):
-            return None
-        group, pos = _read_string(data, 2)
-        topic, pos = _read_string(data, pos)
-        (partition,) = _INT32.unpack_from(data, pos)
-    except (struct.error, UnicodeDecodeError) as e:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: key of {len(data)} bytes cannot be read: {e}") from e
-    return OffsetKey(group, TopicPartition(topic, partition))
+    if version_of(data) not in (0, 1):
+        return None
+    (group, topic), pos = decode_strings(data, 2)
+    if len(data) < pos + _INT32.size:
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: key of {len(data)} bytes is cut")
+    return OffsetKey(group, TopicPartition(topic, *_INT32.unpack_from(data, pos)))
 
 
 def decode_value(data: bytes) -> CommittedOffset:

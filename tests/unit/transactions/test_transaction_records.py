@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,14 +40,16 @@ def test_an_empty_one_has_no_list_of_partitions() -> None:
     assert decode_value("id", data) == empty
 
 
-def test_version_1_is_read() -> None:
+def test_a_former_producer_id_is_stored_in_version_1() -> None:
     tagged = (
         OPEN_BYTES[:17].replace(b"\x00\x00", b"\x00\x01", 1)
         + bytes.fromhex("03" "0261" "03" "00000001" "00000002" "00" "0262" "02" "00000000" "00")
         + OPEN_BYTES[-16:]
         + bytes.fromhex("01" "00" "08" "0000000000000003")
     )  # fmt: skip
-    assert decode_value("id", tagged) == OPEN
+    moved = replace(OPEN, last_producer_id=3)
+    assert encode_value(moved) == tagged
+    assert decode_value("id", tagged) == moved
 
 
 @given(st.binary(max_size=80))
