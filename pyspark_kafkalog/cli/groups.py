@@ -31,11 +31,7 @@ from pyspark_kafkalog.cli.arguments import (
 )
 from pyspark_kafkalog.cli.offsets import Rows, group_rows, show_positions, stored_offsets, without_tp
 from pyspark_kafkalog.cli.terminal_output import counted, printable, show
-from pyspark_kafkalog.client.admin import (
-    abort_transaction,
-    describe_transaction,
-    list_transactions,
-)
+from pyspark_kafkalog.client.admin import abort_transaction, describe_transaction, list_transactions
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
     DEAD,

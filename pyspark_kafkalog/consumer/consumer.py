@@ -20,13 +20,7 @@ from pyspark_kafkalog.client.offsets import OffsetAndTimestamp, list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import Offsets
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.client_config import (
-    CLASSIC,
-    COOPERATIVE,
-    EARLIEST,
-    LATEST,
-    GroupConsumerConfig,
-)
+from pyspark_kafkalog.config.client_config import CLASSIC, COOPERATIVE, EARLIEST, LATEST, GroupConsumerConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.consumer.group_thread import GroupThread, TopicLookUp
 from pyspark_kafkalog.consumer.member import PartitionChange, Rebalance

@@ -92,12 +92,7 @@ def as_bytes(what: str, value: Any) -> bytes | None:
     raise TypeError(f"{what} must be bytes or None, not {type(value).__name__}")
 
 
-def encode_block(
-    values: Values,
-    keys: Values | None,
-    times: Times,
-    headers: HeaderLists | None,
-) -> bytes:
+def encode_block(values: Values, keys: Values | None, times: Times, headers: HeaderLists | None) -> bytes:
     """The records' uncompressed bytes; the first time is the base. None: no record has a key or headers."""
     if headers is None and _fits_table(values, keys, times):
         return _with_keys(values, keys, times) if keys is not None else _without_keys(values, times)

@@ -100,11 +100,7 @@ _BEFORE = {
     ProducerPhase.INITIALIZING: {ProducerPhase.UNINITIALIZED},
     ProducerPhase.OPEN: {ProducerPhase.READY},
     ProducerPhase.PREPARING: {ProducerPhase.OPEN, ProducerPhase.PREPARING},
-    ProducerPhase.COMMITTING: {
-        ProducerPhase.OPEN,
-        ProducerPhase.PREPARED,
-        ProducerPhase.COMMITTING,
-    },
+    ProducerPhase.COMMITTING: {ProducerPhase.OPEN, ProducerPhase.PREPARED, ProducerPhase.COMMITTING},
     ProducerPhase.ABORTING: {
         ProducerPhase.OPEN,
         ProducerPhase.PREPARING,
@@ -196,11 +192,7 @@ class TransactionState:
 
     def adds(self) -> bool:
         """Whether partitions may be added: while records may still be sent."""
-        return self.state in (
-            ProducerPhase.OPEN,
-            ProducerPhase.COMMITTING,
-            ProducerPhase.PREPARING,
-        )
+        return self.state in (ProducerPhase.OPEN, ProducerPhase.COMMITTING, ProducerPhase.PREPARING)
 
     def ended(self) -> None:
         """The coordinator has ended the transaction; another epoch may still be needed."""

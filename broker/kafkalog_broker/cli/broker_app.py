@@ -12,16 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from kafkalog_broker.cli import (
-    add_user,
-    dump_log,
-    export,
-    forget,
-    secure_init,
-    start,
-    stop,
-    verify_log,
-)
+from kafkalog_broker.cli import add_user, dump_log, export, forget, secure_init, start, stop, verify_log
 from kafkalog_broker.cli.commands import DONE, FAILED, MISUSED, PROGRAM, fail, say
 from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.config.properties import properties_file

@@ -35,12 +35,7 @@ from kafkalog_broker.log.retention import (
 )
 from kafkalog_broker.log.segment import Segment
 from kafkalog_broker.log.segment_list import ListFile, SegmentList
-from pyspark_kafkalog.errors import (
-    CorruptMessage,
-    OffsetOutOfRange,
-    StorageError,
-    UnknownTopicOrPartition,
-)
+from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange, StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, encode_control
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 

@@ -18,12 +18,7 @@ from kafkalog_broker.log.family import Grown, KnownProducer
 from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import PolicyFailed, PolicyMaker, policy_of
-from kafkalog_broker.logs.cluster_data import (
-    RegistryNote,
-    read_note,
-    set_partitions_aside,
-    write_note,
-)
+from kafkalog_broker.logs.cluster_data import RegistryNote, read_note, set_partitions_aside, write_note
 from kafkalog_broker.logs.partition_files import (
     DELETED_PREFIX,
     DelayedRemoval,

@@ -10,13 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
-from pyspark_kafkalog.errors import (
-    CoordinatorLoading,
-    ErrorCode,
-    KafkaError,
-    ServerError,
-    TopicAlreadyExists,
-)
+from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError, ServerError, TopicAlreadyExists
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import (
     MAGIC,

@@ -156,11 +156,7 @@ class Authorizer:
             return found
 
     def _audit(
-        self,
-        allowed: bool,
-        session: Session,
-        access: tuple[Operation, ResourceType, str],
-        request: int | str,
+        self, allowed: bool, session: Session, access: tuple[Operation, ResourceType, str], request: int | str
     ) -> None:
         operation, resource_type, name = access
         if not allowed:

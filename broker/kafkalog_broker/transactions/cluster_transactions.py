@@ -18,13 +18,7 @@ from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.transactions.states import (
-    PREPARED,
-    STATE_NAMES,
-    CoordinatorState,
-    Refusals,
-    Transaction,
-)
+from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Refusals, Transaction
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api import transactions as api
 from pyspark_kafkalog.types import TopicPartition

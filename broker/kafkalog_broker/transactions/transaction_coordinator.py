@@ -66,11 +66,7 @@ TransactionTopic = StateTopic[_Entries]
 
 
 def transaction_topic(
-    logs: LogManager,
-    *,
-    create: Callable[[], object],
-    appended: Appended,
-    placement: Placement | None = None,
+    logs: LogManager, *, create: Callable[[], object], appended: Appended, placement: Placement | None = None
 ) -> TransactionTopic:
     """``__transaction_state``; only a cluster has a ``placement``. See `StateTopic`."""
     return StateTopic(

@@ -21,12 +21,7 @@ from typing import NamedTuple
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.family import CheckedBatch, KnownProducer, NewestBatch, Producers
-from pyspark_kafkalog.errors import (
-    CorruptMessage,
-    InvalidProducerEpoch,
-    InvalidTxnState,
-    OutOfOrderSequence,
-)
+from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
 from pyspark_kafkalog.formats.base import Frame, crc32c
 from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType, marker_type, read_header
 from pyspark_kafkalog.formats.message_set import magic_at

@@ -49,7 +49,7 @@ def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.Describ
                 ),
             )
             for (kind, name, pattern), acls in by_pattern
-        ),
+        )
     )
 
 

@@ -152,7 +152,7 @@ def leave_group(request: api.LeaveGroupRequest, ctx: Context) -> api.LeaveGroupR
         members=tuple(
             api.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
             for (member_id, instance_id), code in zip(members, codes, strict=True)
-        ),
+        )
     )
 
 

@@ -54,10 +54,7 @@ def _list_offsets_takes_long(request: api.ListOffsetsRequest, _ctx: Context) -> 
 
 
 @handles(
-    ApiKey.LIST_OFFSETS,
-    (0, 7),
-    (Operation.DESCRIBE, ResourceType.TOPIC),
-    takes_long=_list_offsets_takes_long,
+    ApiKey.LIST_OFFSETS, (0, 7), (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=_list_offsets_takes_long
 )
 def list_offsets(request: api.ListOffsetsRequest, ctx: Context) -> api.ListOffsetsResponse:
     """Return where a partition begins, ends, or stood at a time."""

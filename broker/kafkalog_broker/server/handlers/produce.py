@@ -136,10 +136,7 @@ def produce(request: api.ProduceRequest, ctx: Context) -> Any:
         ctx.finish_in_worker(partial(_produce, request, ctx, refusals))
 
     ctx.services.transactions.verify(
-        *asked,
-        answered,
-        abortable=ctx.version >= _ABORTABLE_SINCE,
-        adding=ctx.version >= _ADDING_SINCE,
+        *asked, answered, abortable=ctx.version >= _ABORTABLE_SINCE, adding=ctx.version >= _ADDING_SINCE
     )
     return LATER
 

@@ -85,10 +85,7 @@ def _create_topic(
     family, properties = family_and_properties(overrides)
     configs = tuple(
         api.CreatableTopicConfigs(
-            name=entry.name,
-            value=entry.value,
-            read_only=entry.read_only,
-            config_source=entry.source,
+            name=entry.name, value=entry.value, read_only=entry.read_only, config_source=entry.source
         )
         for entry in topic_entries(ctx.services.settings, properties, family.generation)
     )

@@ -141,8 +141,7 @@ def _partition_results(
             name=topic.name,
             results_by_partition=tuple(
                 api.AddPartitionsToTxnPartitionResult(
-                    partition_index=number,
-                    partition_error_code=codes[TopicPartition(topic.name, number)],
+                    partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
                 )
                 for number in topic.partitions
             ),
