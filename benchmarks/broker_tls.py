@@ -24,7 +24,7 @@ from benchmarks.bare_loops import Peer, shake_hands
 from benchmarks.broker import FETCH_BYTES, ROUND_BYTES, apart, in_turn, scratch
 from benchmarks.harness import Measurement, Row, compare, table
 from benchmarks.raw_client import RawClient, batch, encode, fetch_request
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.authority import make
 from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
@@ -196,7 +196,7 @@ def connection(directory: Path, certificates: Path, rounds: int) -> Row:
     data = directory / "secured"
     data.mkdir()
     credential = ScramCredential.of_password(_MECHANISM, _PASSWORD, salt=os.urandom(16), iterations=4096)
-    FileCredentials(SecurityFile([data], OsFileSystem())).change(
+    FileCredentials(SecurityFile([data], FileSystem())).change(
         [CredentialChange(_USER, _MECHANISM, credential)]
     )
     medians = []

@@ -27,7 +27,7 @@ import psutil
 from benchmarks.harness import Row, table
 from benchmarks.raw_client import RawClient, encode, produce_request
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import start_broker
 from kafkalog_broker.logs.cleaner import CHECKPOINT_NAME, LogCleaner
 from kafkalog_broker.logs.manager import LogManager
@@ -267,7 +267,7 @@ def _write_commits(directory: Path, *, clean: bool) -> int:
         log.append(data, internal=True)
     if clean:
         LogCleaner(
-            logs, SYSTEM_CLOCK, OsFileSystem(), memory_bytes=128 << 20, bytes_per_second=sys.float_info.max
+            logs, SYSTEM_CLOCK, FileSystem(), memory_bytes=128 << 20, bytes_per_second=sys.float_info.max
         ).run()
     size = log.size_bytes
     logs.close()

@@ -76,7 +76,7 @@ def committed(client: RawClient) -> list[int]:
     return [p.committed_offset for t in group.topics for p in t.partitions]
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
+def test_a_full_disk_refuses_writes_serves_reads_and_continues_when_there_is_room(
     client: RawClient, files: FaultyFiles
 ) -> None:
     assert client.produce("t", batch(b"before")).base_offset == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.segment_list import FullSegment, SegmentList, write_segment_list
 from kafkalog_broker.log.walk import SegmentCheck
 from pyspark_kafkalog.errors import CorruptMessage
@@ -92,7 +92,7 @@ def test_a_cleaned_log_may_have_gaps_below_where_the_cleaner_was(tmp_path: Path)
     first.write_bytes(first.read_bytes()[one:])
     (log.path / "00000000002.kafka").unlink()
     full = (FullSegment(0, 2, one), FullSegment(4, 6, 2 * one))
-    write_segment_list(OsFileSystem(), log.path, SegmentList(full, 6, cleaned_offset=4))
+    write_segment_list(FileSystem(), log.path, SegmentList(full, 6, cleaned_offset=4))
     manager, log = open_log(tmp_path, **config)
     assert [(r.offset, r.value) for r in read_all(log)] == [(n, b"%d" % n) for n in (1, 4, 5, 6)]
     assert read_all(log, start=2)[0].offset == 4
@@ -105,7 +105,7 @@ def test_a_cleaned_log_may_have_gaps_below_where_the_cleaner_was(tmp_path: Path)
 
 def test_damage_is_distinguished_from_a_disk_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "segment").write_bytes(bytes(batch(b"0")))
-    file = OsFileSystem().open(tmp_path / "segment")
+    file = FileSystem().open(tmp_path / "segment")
     frames: list[Frame] = []
     found = SegmentCheck(file, V2Format(), 69, 0, frames.append, gaps_allowed=False).run()
     assert (found.size, found.next_offset, found.fault) == (69, 1, None)

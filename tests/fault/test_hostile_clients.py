@@ -106,7 +106,7 @@ def test_half_frames_and_hang_ups(broker: EmbeddedBroker) -> None:
                 client.send_bytes(whole[:cut])
 
 
-def test_a_slow_client_is_served_and_holds_nobody_up(broker: EmbeddedBroker) -> None:
+def test_a_slow_client_is_served_and_delays_nobody(broker: EmbeddedBroker) -> None:
     whole = frame(header(3, 1) + struct.pack(">i", -1))
     slow = [RawClient(broker.port) for _ in range(20)]
     for i in range(len(whole)):

@@ -177,7 +177,7 @@ def test_large_requests_of_strangers_do_not_fill_the_memory(broker: EmbeddedBrok
             sock.close()
 
 
-def test_many_wrong_passwords_hold_up_nobody(broker: EmbeddedBroker) -> None:
+def test_many_wrong_passwords_delay_nobody(broker: EmbeddedBroker) -> None:
     guessing = [connect(broker) for _ in range(100)]
     for sock in guessing:
         sock.sendall(HANDSHAKE + WRONG)

@@ -443,7 +443,7 @@ def test_mutated_requests_do_no_harm() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 104))
-def test_many_mutated_requests_do_no_harm_and_hold_nobody_up(
+def test_many_mutated_requests_do_no_harm_and_delay_nobody(
     seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     latencies = attacked(seed, count=60_000)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.recovery import STRAY_NAME
 from kafkalog_broker.log.retention import BySize
@@ -40,7 +40,7 @@ def roll(_manager: LogManager, log: Log) -> None:
 
 def retire(_manager: LogManager, log: Log) -> None:
     for path in log.retire(BySize(2 * ONE), START_MS):
-        OsFileSystem().remove(path)
+        FileSystem().remove(path)
 
 
 def retire_all(_manager: LogManager, log: Log) -> None:
@@ -129,7 +129,7 @@ def check_started(root: Path, act: Callable[[LogManager, Log], None], least: int
 
 @pytest.mark.long("the disk fails at every call")
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
-def test_a_start_that_goes_on_after_a_hole_may_be_interrupted_anywhere(
+def test_a_start_that_continues_after_a_hole_may_be_interrupted_anywhere(
     tmp_path: Path, power_cut: bool
 ) -> None:
     done = False
@@ -189,7 +189,7 @@ def test_a_full_disk_stops_neither_new_segments_nor_deletion_for_the_lists_sake(
 
     files.take_space = no_room_for_the_list  # type: ignore[method-assign]
     append(log, 3)
-    listed = read_segment_list(OsFileSystem(), log.path)
+    listed = read_segment_list(FileSystem(), log.path)
     assert listed is not None
     assert (log.segment_count, listed.active) == (4, 2)
     manager.close()
@@ -202,11 +202,11 @@ def test_a_full_disk_stops_neither_new_segments_nor_deletion_for_the_lists_sake(
     files.take_space = no_room_for_the_list  # type: ignore[method-assign]
     retire(manager, log)
     assert log.start_offset == 4
-    assert read_segment_list(OsFileSystem(), log.path) is None
+    assert read_segment_list(FileSystem(), log.path) is None
     crash(manager)
     manager, log = open_log(tmp_path, **CONFIG)
     assert (log.start_offset, log.end_offset) == (4, 7)
-    listed = read_segment_list(OsFileSystem(), log.path)
+    listed = read_segment_list(FileSystem(), log.path)
     assert listed is not None
     assert listed.active == 6
 

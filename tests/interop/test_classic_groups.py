@@ -244,7 +244,7 @@ def test_a_static_member_comes_back_to_its_partitions(
 
 
 @pytest.mark.long("every client with every other")
-def test_members_go_on_after_the_broker_was_killed(drive: Drive) -> None:
+def test_members_continue_after_the_broker_was_killed(drive: Drive) -> None:
     with start_broker(_QUICK) as broker:
         servers = broker.bootstrap_servers
         CLIENTS[0].create_topic(servers, _TOPIC, _PARTITIONS)

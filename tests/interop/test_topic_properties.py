@@ -44,7 +44,7 @@ def test_librdkafka_sets_appends_and_deletes(servers: str, topic: str) -> None:
     assert own(servers, topic) == {"retention.ms": "60000", "cleanup.policy": "delete,compact"}
 
 
-def test_librdkafka_replaces_all_and_is_told_what_is_wrong(servers: str, topic: str) -> None:
+def test_librdkafka_replaces_all_and_gets_the_reason_of_a_refusal(servers: str, topic: str) -> None:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 

@@ -111,7 +111,7 @@ def test_the_quickstart_reads_what_it_sent(executed: Any) -> None:
     assert sorted(pictures_of(cells)) == ["plot-storm", "plot-year"]
 
 
-def test_the_stream_goes_on_where_it_was_and_writes_each_late_flight_once(executed: Any) -> None:
+def test_the_stream_continues_where_it_was_and_writes_each_late_flight_once(executed: Any) -> None:
     cells = executed(STREAMING)
     assert text_of(cells["produce"]) == "6,099 flights in the first week\n"
     assert "12,127 flights came and were read; the last lag: 0\n" in text_of(cells["live"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog import NewTopic, Producer, create_topics
@@ -31,7 +31,7 @@ MESSAGES = [m._replace(headers=()) for m in messages(20)]
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """Our broker, with logins; its first listener has none."""
     data = tmp_path_factory.mktemp("data")
-    FileCredentials(SecurityFile([data], OsFileSystem())).change(
+    FileCredentials(SecurityFile([data], FileSystem())).change(
         CredentialChange(
             USER, name, ScramCredential.of_password(name, PASSWORD, salt=b"0123456789", iterations=4096)
         )

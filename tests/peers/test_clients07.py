@@ -179,7 +179,7 @@ BINARY = [bytes(range(256)), b"\xff\xfe", b"\0" * 9, "naïve €".encode()]
 
 
 @pytest.mark.parametrize("client", ["prozess", "brod 0.3.2", "brod 0.4.3", "pykafka", "samsa"])
-def test_bytes_that_are_no_text_go_there_and_back(
+def test_bytes_that_are_not_text_survive_the_round_trip(
     clients: Clients, wire: Wire07, topic_name: str, client: str
 ) -> None:
     clients(client).produce(topic_name, BINARY, partition=1)

@@ -66,7 +66,7 @@ def test_times_lead_to_offsets(sent: Sent, kafka: ApacheKafka, after_ms: int) ->
         assert found == (0, len(messages), first)
 
 
-def test_kafka_goes_on_where_the_export_ends(sent: Sent, kafka: ApacheKafka) -> None:
+def test_kafka_continues_where_the_export_ends(sent: Sent, kafka: ApacheKafka) -> None:
     more: list[Message] = [sent_message(i) for i in range(9000, 9050)]
     end = len(sent.messages[0])
     offsets = LIBRDKAFKA.produce(kafka.bootstrap_servers, TOPIC, 0, more, "lz4", idempotent=True)

@@ -81,7 +81,7 @@ def test_a_nightly_load_with_all_that_befalls_it(nightly: Nightly) -> None:
     assert nightly.load()["rows"] == [*after_two["rows"], [4, 15]]
 
 
-def test_what_marks_a_directory_is_no_file_of_the_load(
+def test_what_marks_a_directory_is_not_a_file_of_the_load(
     abfs: SparkAtAzure, own_broker: Any, topic_name: str
 ) -> None:
     """ABFS marks each by an empty blob."""

@@ -50,7 +50,7 @@ def recipe(name: str) -> Any:
     return namespace[name]
 
 
-def test_a_query_goes_on_from_a_checkpoint_of_sparks_connector(
+def test_a_query_continues_from_a_checkpoint_of_sparks_connector(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
     same = {"subscribe": topic.name, "startingOffsets": "earliest"}

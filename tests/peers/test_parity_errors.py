@@ -66,7 +66,7 @@ def test_an_empty_assignment_is_refused_by_ours_only(both_at_kafka: Both) -> Non
     assert "No topicpartitions to assign" in text
 
 
-def test_a_name_that_is_no_option_is_refused_by_ours_only(both_at_kafka: Both, two: ParityTopic) -> None:
+def test_a_name_that_is_not_an_option_is_refused_by_ours_only(both_at_kafka: Both, two: ParityTopic) -> None:
     options = {"subscribe": two.name, "startingOffset": "latest"}
     assert len(read(both_at_kafka.spark, THEIRS, both_at_kafka.servers, options).rows) == 15
     assert "startingOffsets" in failure(both_at_kafka.spark, OURS, both_at_kafka.servers, options)

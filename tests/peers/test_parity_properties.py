@@ -121,12 +121,12 @@ def grow(data: st.DataObject, topics: Sequence[RandomTopic]) -> None:
         topic.write(more)
 
 
-def test_random_topics_of_apache_kafka_are_read_alike(both_at_kafka: Both) -> None:
+def test_random_topics_of_apache_kafka_are_read_the_same(both_at_kafka: Both) -> None:
     """With transactions, and with records deleted from the beginning."""
     read_alike(both_at_kafka, EXAMPLES, transactions=True)
 
 
-def test_random_topics_of_our_broker_are_read_alike(
+def test_random_topics_of_our_broker_are_read_the_same(
     both_of: Callable[[str], Both], own_broker: EmbeddedBroker
 ) -> None:
     read_alike(both_of(own_broker.bootstrap_servers), EXAMPLES // 3, transactions=False)
@@ -138,7 +138,7 @@ def test_random_streams_are_cut_into_the_same_batches(both_at_kafka: Both, tmp_p
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_many_random_topics_are_read_alike(both_at_kafka: Both) -> None:
+def test_many_random_topics_are_read_the_same(both_at_kafka: Both) -> None:
     read_alike(both_at_kafka, 20 * EXAMPLES, transactions=True)
 
 

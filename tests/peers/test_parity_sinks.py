@@ -114,7 +114,7 @@ def test_both_sinks_refuse_in_the_same_words(both_at_kafka: Both, case: str) -> 
         assert re.search(words, str(info.value)), f"{source}: {brief(str(info.value))}"
 
 
-def test_streams_are_written_alike(
+def test_streams_are_written_the_same(
     both: Both, topics: dict[str, str], topic_name: str, tmp_path: Path
 ) -> None:
     came = ParityTopic.make(both.servers, f"{topic_name}-from", 1)

@@ -31,7 +31,7 @@ def topic(both: Both, topic_name: str) -> ParityTopic:
     return topic
 
 
-def test_s2_s8_a_limit_is_shared_alike_and_s6_kept_across_restarts(
+def test_s2_s8_a_limit_is_shared_the_same_and_s6_kept_across_restarts(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
     streams = BothStreams(both, tmp_path, subscribe=topic.name, maxOffsetsPerTrigger="20")
@@ -111,7 +111,7 @@ def test_s14_s17_topics_that_come_while_a_pattern_runs_are_read_whole(
     assert sum(len(batch.rows) for batch in streams.run()) == 8
 
 
-def test_s16_a_recreated_topic_with_fewer_records_is_reported_alike(
+def test_s16_a_recreated_topic_with_fewer_records_is_reported_the_same(
     both: Both, topic: ParityTopic, tmp_path: Path
 ) -> None:
     streams = BothStreams(both, tmp_path, subscribe=topic.name)

@@ -193,7 +193,7 @@ def read_with_ours(where: str) -> Callable[[str, str, int], list[bytes]]:
     return read
 
 
-def test_we_go_on_where_its_group_stopped_and_it_where_we_did(
+def test_each_side_continues_where_the_others_group_stopped(
     samsa: Ask, brokers: dict[int, EmbeddedBroker], session: ZooKeeperSession, where: str, topic_name: str,
     read_with_ours: Callable[[str, str, int], list[bytes]],
 ) -> None:  # fmt: skip

@@ -128,7 +128,7 @@ def test_java_keeps_its_connection_over_many_lifetimes(
     assert "uthentication" not in done.stderr + done.stdout
 
 
-def test_a_wrong_password_is_told_so_at_once(
+def test_a_wrong_password_is_reported_at_once(
     secured: EmbeddedBroker, properties: Path, kafka_jars: Path
 ) -> None:
     servers = f"localhost:{secured.port_of('CLIENT')}"

@@ -54,7 +54,7 @@ def test_a_batch_is_read_in_as_many_tasks_as_were_asked_for(call: Call, topic: P
     assert sum(map(len, tasks)) == 70
 
 
-def test_a_stream_goes_on_where_it_ended(call: Call, topic: ParityTopic, tmp_path: Path) -> None:
+def test_a_stream_continues_where_it_ended(call: Call, topic: ParityTopic, tmp_path: Path) -> None:
     options = {"subscribe": topic.name, "startingOffsets": "earliest"}
     for count in (70, 7):
         batches = call(
@@ -82,7 +82,7 @@ def test_tables_and_listeners_work(call: Call, topic: ParityTopic, tmp_path: Pat
     assert call("listened", servers=topic.servers, topic=topic.name, checkpoint=str(tmp_path)) >= 1
 
 
-def test_loads_go_on_where_they_ended(call: Call, topic: ParityTopic, tmp_path: Path) -> None:
+def test_loads_continue_where_they_ended(call: Call, topic: ParityTopic, tmp_path: Path) -> None:
     arguments = {"servers": topic.servers, "topic": topic.name, "root": str(tmp_path)}
     assert call("load", **arguments) == [1, 70]
     topic.add(0, messages(5))

@@ -162,7 +162,7 @@ def test_a_login_of_azure_opens_the_container(
 
 
 @pytest.mark.parametrize("name", [name for name in LOGINS if name != "managed identity"])
-def test_a_wrong_secret_is_refused_and_not_told(
+def test_a_wrong_secret_is_refused_and_not_repeated(
     name: str, server: ForeignStore, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "token"

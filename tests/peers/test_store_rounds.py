@@ -115,7 +115,7 @@ def test_every_offset_is_loaded_once_in_a_short_round(
 
 
 @pytest.mark.parametrize("lockless", [False, True], ids=["locks", "no locks"])
-def test_of_two_drivers_on_two_hosts_one_commits_each_load(
+def test_two_drivers_on_two_hosts_commit_each_load_once(
     local: Drivers, round_at: Callable[[str, Drivers], BucketRound], lockless: bool
 ) -> None:
     """What the other one wrote is not read."""

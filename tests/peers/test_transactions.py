@@ -271,7 +271,7 @@ TRANSACTIONS = st.lists(
 
 @settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(transactions=TRANSACTIONS, codec=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]))
-def test_random_transactions_are_read_alike_by_us_and_by_librdkafka(
+def test_random_transactions_are_read_the_same_by_us_and_by_librdkafka(
     servers: str, cluster: Cluster, transactions: Any, codec: str
 ) -> None:
     topic = f"random-{time.time_ns()}"

@@ -102,7 +102,7 @@ def test_what_is_wrong_is_reported_by_driver_and_tasks(
 
 
 @pytest.mark.parametrize("at", ["path", "s3", "s3 table"])
-def test_loads_go_on_where_the_last_one_ended(
+def test_loads_continue_where_the_last_one_ended(
     do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]], tmp_path: Path, at: str
 ) -> None:
     topic = new_topic(partitions=2)
@@ -167,7 +167,7 @@ def test_a_load_into_sqlite_has_each_row_once(
     assert sorted(found) == [(1, 0, 0, b"a"), (1, 0, 1, b"b"), (2, 1, 0, b"c")]
 
 
-def test_a_stream_goes_on_from_its_checkpoint_into_a_topic_and_its_listener_tells_lag_and_group(
+def test_a_stream_continues_from_its_checkpoint_into_a_topic_and_its_listener_tells_lag_and_group(
     do: Errand,
     server: EmbeddedBroker,
     new_topic: NewTopic,

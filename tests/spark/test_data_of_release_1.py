@@ -130,7 +130,7 @@ def test_a_pending_load_is_replayed_and_the_next_one_follows(written: Written) -
     assert kafkalog.Ledger.at(written.ledgers, "flights").verify() == []
 
 
-def test_a_load_goes_on_after_what_was_lost(written: Written) -> None:
+def test_a_load_continues_after_what_was_lost(written: Written) -> None:
     # Offsets 4 to 7 were corrupt, 20 to 24 never there, 33 to 40 taken by retention.
     left = [(1, n) for n in (*range(4), *range(8, 20), *range(25, 33))] + [(2, n) for n in range(41, 65)]
     assert_rows(written.table("losses").select("load", "offset"), "load int, offset bigint", left)
@@ -142,7 +142,7 @@ def test_a_load_goes_on_after_what_was_lost(written: Written) -> None:
     assert (three.commit.records, three.commit.skipped, three.commit.missing) == (1, 0, 0)
 
 
-def test_a_load_of_07_goes_on_where_it_was(written: Written) -> None:
+def test_a_load_of_07_continues_where_it_was(written: Written) -> None:
     sixty = [f"message {n} of sixty" for n in range(60)]
     assert written.values("old", 1) == ["a", "b", "c", "d", "n", "o", *sixty]
     assert written.values("old", 2) == []  # it was of mode stage and wrote no table
@@ -161,7 +161,7 @@ def produce07(written: Written, partition: int, value: bytes) -> None:
         assert wire.ask(fetch("old", partition, 0, 0)) is not None
 
 
-def test_a_load_into_a_database_goes_on(written: Written) -> None:
+def test_a_load_into_a_database_continues(written: Written) -> None:
     url = f"sqlite:///{written.root}/warehouse.db"
     assert kafkalog.audit_sql("warehouse", written.ledgers, url) == []
     ending = '{"flights":{"0":40,"1":5}}'
@@ -180,7 +180,7 @@ def test_another_load_cannot_write_to_a_claimed_table(written: Written) -> None:
         x.write_parquet(written.root / "lake" / "flights")
 
 
-def test_a_stream_repeats_the_batch_that_failed_and_goes_on(written: Written) -> None:
+def test_a_stream_repeats_the_batch_that_failed_and_continues(written: Written) -> None:
     batches = written.stream("third", written.today(startingOffsets="earliest", maxOffsetsPerTrigger="12"))
     # 30 records were there, and two batches of 12 were done: eight of twenty and four of ten in each.
     assert batches[0] == [(0, n, number(n)) for n in range(16, 20)] + [
@@ -197,7 +197,7 @@ def test_a_stream_that_failed_in_its_first_batch_begins_where_it_began(written: 
     assert first == [(0, n, number(n)) for n in range(15, 20)] + [(1, n, number(n, 1)) for n in range(10)]
 
 
-def test_a_stream_of_07_goes_on(written: Written) -> None:
+def test_a_stream_of_07_continues(written: Written) -> None:
     batches = written.stream("old", written.of07(startingOffsets="earliest"))
     values = [row[2] for batch in batches for row in batch]
     assert values[:4] == ["s", "p", "q", "r"]

@@ -13,7 +13,7 @@ from kafkalog_broker.cli.commands import DONE, Commands, add_command, zookeeper_
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import LOCK_NAME
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.security.scram import MIN_ITERATIONS, ScramCredential
@@ -114,7 +114,7 @@ def _share(config: BrokerConfig, changes: Sequence[CredentialChange]) -> None:
 
 
 def _keep(directories: Sequence[Path], changes: Sequence[CredentialChange]) -> None:
-    files = OsFileSystem()
+    files = FileSystem()
     directories[0].mkdir(parents=True, exist_ok=True)
     try:
         held = files.lock(directories[0] / LOCK_NAME)

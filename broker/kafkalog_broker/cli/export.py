@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+    from kafkalog_broker.disk.filesystem import FileSystem, ReadOnlyFiles
     from kafkalog_broker.inspect.contents import read_contents
     from kafkalog_broker.inspect.export import check_target, export
     from kafkalog_broker.inspect.inspection import kind_of, segments_in
@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
         sources = _sources(contents, options.topics, options.live, reading)
         size = sum(segment.size for source in sources for segment in segments_in(source.place.path, reading))
         with byte_progress("exporting", size) as advance:
-            done = export(sources, options.target, reading=reading, writing=OsFileSystem(), progress=advance)
+            done = export(sources, options.target, reading=reading, writing=FileSystem(), progress=advance)
     for each in done:
         sys.stdout.write(f"{each}\n")
         if each.left_bytes and not options.live:

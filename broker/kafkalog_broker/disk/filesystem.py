@@ -32,7 +32,7 @@ class DirectoryEntry(NamedTuple):
     modified_ms: int
 
 
-class OsFile:
+class File:
     """*Thread-safe.* A file for reading and writing at explicit positions."""
 
     __slots__ = ("_fd",)
@@ -80,17 +80,13 @@ class OsFile:
             self._fd = -1
 
 
-File = OsFile
-"""What the log needs of a file; tests pass others, which fail."""
-
-
-class OsFileSystem:
-    """*Thread-safe.* The operating system's file system. Every call raises `OSError` if the disk fails."""
+class FileSystem:
+    """*Thread-safe.* Every call raises `OSError` if the disk fails. Tests pass file systems that do."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; ``create`` creates a missing file, never truncates."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644))
+        return File(os.open(path, flags, 0o644))
 
     def scan(self, directory: Path) -> list[DirectoryEntry]:
         found = []
@@ -134,17 +130,13 @@ class OsFileSystem:
         return hold(path, note=own_mark())
 
 
-FileSystem = OsFileSystem
-"""What the broker needs of a file system; tests pass others, which fail."""
-
-
-class ReadOnlyFiles(OsFileSystem):
+class ReadOnlyFiles(FileSystem):
     """*Thread-safe.* Read-only access, also for read-only media and beside a running broker."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         if create:
             self._refuse(path)
-        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002
         self._refuse(source)

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
-from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.family import Grown, KnownProducer
 from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
 from kafkalog_broker.log.log import Log
@@ -81,7 +81,7 @@ class LogManager:
         readable (0.7). ``truncate_missing``: a log with missing segments starts after them instead of being
         offline.
         """
-        self._files = files if files is not None else OsFileSystem()
+        self._files = files if files is not None else FileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
         self._make_defaults = defaults
         self.defaults = LogConfig()

@@ -16,7 +16,7 @@ from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.endpoint import KAFKA07, PLAINTEXT
 from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
 from kafkalog_broker.disk.data_directory import keep_or_make
-from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.log.retention import policy_named, policy_of
 from kafkalog_broker.logs.cleaner import LogCleaner
@@ -73,7 +73,7 @@ class Broker:
         self.config = config
         self.metrics = Metrics(registry)
         self._clock = clock
-        files = files if files is not None else OsFileSystem()
+        files = files if files is not None else FileSystem()
         self._registration = self._make_registration()
         self._timers = Scheduler(clock)
         self._fetches = DelayedFetches(self._timers)

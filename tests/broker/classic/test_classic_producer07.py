@@ -236,7 +236,7 @@ def test_a_partition_of_a_broker_that_is_not_registered_is_an_error_after_lookin
             producer.send(ProducerData("t", [b"x"], key="a"))
 
 
-def test_a_session_that_expires_is_no_trouble(cluster: Cluster07) -> None:
+def test_a_session_that_expires_does_no_harm(cluster: Cluster07) -> None:
     cluster.add(1, {"t": 1})
     with producer_of(cluster) as producer:
         producer.send(ProducerData("t", [b"before"]))

@@ -135,7 +135,7 @@ def test_messages_come_with_where_they_are_from(
     assert keys == ({None} if protocol == "0.7" else {b"k0", b"k1"})
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_continues_where_it_committed(
     connect: Connect, write: Write, protocol: str, topic_name: str, session: ZooKeeperSession
 ) -> None:
     write(topic_name, 0, [b"1", b"2", b"3"])

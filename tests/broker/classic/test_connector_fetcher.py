@@ -88,7 +88,7 @@ def test_a_partition_without_an_offset_begins_as_configured_and_that_is_kept(
     assert stored == {"0-0": begin}
 
 
-def test_a_partition_that_the_broker_does_not_have_does_not_hold_up_the_others(
+def test_a_partition_that_the_broker_does_not_have_does_not_delay_the_others(
     broker: Broker07, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.append("t", 1, encode_set([b"a"]))

@@ -92,7 +92,7 @@ def test_a_partition_or_topic_that_cannot_be_is_an_error(producer: SyncProducer,
     producer.send(topic, [b"x"], 0)
 
 
-def test_behind_a_balancer_the_broker_s_address_is_not_ours(
+def test_the_brokers_own_address_may_differ_behind_a_load_balancer(
     topic: str, running_broker: EmbeddedBroker
 ) -> None:
     with SyncProducer("localhost", running_broker.port, CONFIG) as producer:

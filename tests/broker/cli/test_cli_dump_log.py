@@ -104,7 +104,7 @@ def test_a_record_cannot_begin_a_line_or_steer_the_terminal(
     assert len(told.splitlines()) == 2 + 3 + 6
 
 
-def test_a_damaged_place_is_shown_where_it_is_and_reading_goes_on(
+def test_a_damaged_place_is_shown_where_it_is_and_reading_continues(
     partition: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = [line for line in dumped(capsys, partition.parent) if line["kind"] == "batch"]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkalog_broker.cli import main
 from kafkalog_broker.disk.data_directory import LOCK_NAME
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.config.properties import parse_properties
 from pyspark_kafkalog.errors import AuthenticationFailed
@@ -107,13 +107,13 @@ def test_a_user_without_name_or_password_is_not_made(
     assert not (tmp_path / "data" / "security.json").exists()
 
 
-def test_a_running_brokers_users_are_not_changed_behind_its_back(
+def test_users_of_a_running_broker_are_not_changed_in_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"log.dirs={tmp_path}\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("x\n"))
-    held = OsFileSystem().lock(tmp_path / LOCK_NAME)
+    held = FileSystem().lock(tmp_path / LOCK_NAME)
     try:
         assert main(["add-user", str(file), "alice"]) == 2
     finally:

@@ -97,7 +97,7 @@ def test_it_finds_a_log_sound_that_is_being_written(tmp_path: Path) -> None:
             writer.join()
 
 
-def test_a_list_of_segments_that_is_begun_meanwhile_is_no_damage(
+def test_a_list_of_segments_that_is_begun_meanwhile_is_not_damage(
     partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, read = partition / SEGMENT_LIST_NAME, read_segment_list

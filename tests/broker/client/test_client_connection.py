@@ -247,7 +247,7 @@ def test_an_unknown_host_is_an_error_with_its_name() -> None:
         Connection("no-such-host.invalid", 9092, config("localhost:9092"))
 
 
-def test_bootstrap_goes_on_to_the_next_server(broker: ScriptedBroker) -> None:
+def test_bootstrap_continues_to_the_next_server(broker: ScriptedBroker) -> None:
     with refusing_port() as port:
         cluster = Cluster(config(f"{HOST}:{port},{broker.address}"))
         found = cluster.metadata(["t"])

@@ -178,7 +178,7 @@ def test_nothing_is_fetched_ahead_beyond_the_end(broker: ScriptedBroker) -> None
     assert asked_offsets(broker) == [0]
 
 
-def test_a_caller_may_go_on_elsewhere(broker: ScriptedBroker) -> None:
+def test_a_caller_may_continue_elsewhere(broker: ScriptedBroker) -> None:
     reader = fetcher(broker)
     next(reader)
     reader.advance(7)

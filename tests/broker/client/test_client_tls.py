@@ -217,7 +217,7 @@ def test_an_admin_call_takes_properties_too(broker: EmbeddedBroker, authority: A
 
 
 @pytest.mark.parametrize(("protocol", "listener"), [("PLAINTEXT", "SSL"), ("SSL", "PLAIN")])
-def test_the_wrong_protocol_is_told_soon(broker: EmbeddedBroker, protocol: str, listener: str) -> None:
+def test_the_wrong_protocol_is_reported_soon(broker: EmbeddedBroker, protocol: str, listener: str) -> None:
     given = {"bootstrap.servers": f"127.0.0.1:{port(broker, listener)}", "security.protocol": protocol}
     clock = ManualClock()
     began = clock.monotonic()

@@ -35,7 +35,7 @@ def group_broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.mark.long("a broker that is started again")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_member_goes_on_after_its_broker_restarts(tmp_path: Path, protocol: str) -> None:
+def test_a_member_continues_after_its_broker_restarts(tmp_path: Path, protocol: str) -> None:
     with refusing_port() as port:  # kept while no broker listens there
         settings = {**QUICK_GROUPS, "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
         servers = f"127.0.0.1:{port}"

@@ -43,7 +43,7 @@ def failing(code: ErrorCode) -> FetchResponse:
     return FetchResponse(responses=(FetchableTopicResponse(topic=TOPIC, partitions=(partition,)),))
 
 
-def test_a_poll_gives_no_more_than_it_may_and_goes_on_where_it_stopped() -> None:
+def test_a_poll_gives_no_more_than_it_may_and_continues_where_it_stopped() -> None:
     log = ScriptedLog(batches(range(5), range(5, 12)), at_once=True)
     with reading(log, max_poll_records=3) as (consumer, _):
         assert [r.offset for r in consumer.poll(90.0)] == [0, 1, 2]

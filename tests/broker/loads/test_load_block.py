@@ -148,7 +148,7 @@ def test_without_receipts_done_is_all_that_a_commit_needs(loads: Loads) -> None:
     assert (done.commit.number, done.commit.records) == (1, -1)
 
 
-def test_dead_letters_alone_are_no_write(loads: Loads) -> None:
+def test_dead_letters_alone_are_not_a_write(loads: Loads) -> None:
     left = loads.load()
     with pytest.raises(LoadError, match=r"its block wrote only dead letters"):
         within(left, read, write_dead_letters)
@@ -159,7 +159,7 @@ def test_dead_letters_alone_are_no_write(loads: Loads) -> None:
     assert (done.commit.mode, [out.directory for out in done.commit.outputs]) == ("job", ["dead"])
 
 
-def test_a_write_that_failed_and_was_caught_is_none(loads: Loads) -> None:
+def test_a_write_that_failed_and_was_caught_does_not_count(loads: Loads) -> None:
     left = loads.load()
     with pytest.raises(LoadError, match=NOT_COMMITTED):
         within(left, read, fail_to_write)

@@ -136,7 +136,7 @@ ALL = [(b"one", 3, 0, 0), (b"two", 3, SIZE, 0), (b"one", 14, 0, 0)] + [
 # ---- stage by stage
 
 
-def test_a_stage_reads_each_brokers_partition_and_the_next_one_goes_on_there(
+def test_a_stage_reads_each_brokers_partition_and_the_next_one_continues_there(
     loads: Loads, cluster: Cluster, tmp_path: Path
 ) -> None:
     assert loads.stage() == ALL

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.network.reply import Reply
 from tests.support.network.sockets import Client, serving
@@ -32,7 +32,7 @@ def data_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files() -> Iterator[OpenFiles]:
-    files = OpenFiles(OsFileSystem(), 16)
+    files = OpenFiles(FileSystem(), 16)
     yield files
     until(lambda: files.in_use == 0)
     files.close()

@@ -18,7 +18,7 @@ def echo(request: bytearray, reply: Reply) -> None:
     reply.send([len(request).to_bytes(4, "big"), bytes(request)])
 
 
-def test_slow_readers_do_not_hold_up_the_others_and_cost_bounded_memory() -> None:
+def test_slow_readers_do_not_delay_the_others_and_cost_bounded_memory() -> None:
     block = bytes(1 << 20)
     answer = [(20 * len(block)).to_bytes(4, "big"), *[block] * 20]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trustme
 
-from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
 from kafkalog_broker.network.channel import Entrance, RequestMemory
 from kafkalog_broker.network.reply import Part, Reply
@@ -108,7 +108,7 @@ def test_parts_of_files_go_out_between_buffers(secured: Secured, tmp_path: Path)
     path = tmp_path / "segment"
     data = random.Random(7).randbytes(3_000_001)
     path.write_bytes(data)
-    files = OpenFiles(OsFileSystem(), 16)
+    files = OpenFiles(FileSystem(), 16)
 
     def handler(request: bytearray, reply: Reply) -> list[Part]:
         at, size = 17, int(request)
@@ -129,7 +129,7 @@ def test_parts_of_files_go_out_between_buffers(secured: Secured, tmp_path: Path)
 def test_a_segment_that_became_shorter_ends_the_connection(secured: Secured, tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(bytes(1000))
-    files = OpenFiles(OsFileSystem(), 16)
+    files = OpenFiles(FileSystem(), 16)
 
     def handler(request: bytearray, reply: Reply) -> list[Part]:
         return [(200_000).to_bytes(4, "big"), FileSlice(files.acquire(path), 0, 200_000)]
@@ -247,7 +247,7 @@ def test_a_clients_goodbye_is_the_end_of_what_it_sends(secured: Secured) -> None
         until(lambda: server.connection_count == 0)
 
 
-def test_the_end_of_the_stream_is_told(secured: Secured) -> None:
+def test_the_end_of_the_stream_is_reported(secured: Secured) -> None:
     def handler(request: bytearray, reply: Reply) -> None:
         reply.send_last([(3).to_bytes(4, "big"), b"bye"])
 
@@ -272,7 +272,7 @@ def test_the_end_of_the_stream_is_told(secured: Secured) -> None:
     ],
     ids=["plaintext", "garbage", "huge record", "empty records", "http", "huge hello"],
 )
-def test_what_is_no_handshake_is_closed_and_others_are_served(secured: Secured, hello: bytes) -> None:
+def test_an_invalid_handshake_is_closed_and_others_are_served(secured: Secured, hello: bytes) -> None:
     with serving(echo, **secured.listener()) as server, Client(server.port, tls=secured.client) as other:
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
             try:

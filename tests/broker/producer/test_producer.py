@@ -79,7 +79,7 @@ def test_a_killed_broker_costs_neither_records_nor_order() -> None:
 
 
 @pytest.mark.long("brokers that are killed")
-def test_reading_goes_on_after_the_broker_was_killed() -> None:
+def test_reading_continues_after_the_broker_was_killed() -> None:
     with kafkalog_broker.start_broker() as running:
         with producer(running, batch_size=1000) as out:
             for i in range(5000):

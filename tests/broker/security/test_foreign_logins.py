@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.security.scram import ScramCredential
@@ -56,7 +56,7 @@ def secured(
         )
         for name in MECHANISMS[1:]
     ]
-    FileCredentials(SecurityFile([data], OsFileSystem())).change(changes)
+    FileCredentials(SecurityFile([data], FileSystem())).change(changes)
     properties = {
         "listeners": ",".join(
             f"{name}://127.0.0.1:0" for name in ("SASL_SSL", "SASL_PLAINTEXT", "SSL", "MUTUAL")
@@ -162,7 +162,7 @@ def test_confluent_kafka_with_certificates(
         ("MUTUAL", {}, "certificate required"),
     ],
 )
-def test_who_may_not_come_in_is_told_why(
+def test_a_refused_login_gets_the_reason(
     secured: EmbeddedBroker, authority: Authority, listener: str, other: dict[str, str], words: str
 ) -> None:
     if other.get("sasl.mechanism") == "OAUTHBEARER":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
@@ -48,7 +48,7 @@ def properties(authority: Authority) -> dict[str, object]:
 
 
 def add_alice(data: Path) -> None:
-    FileCredentials(SecurityFile([data], OsFileSystem())).change(
+    FileCredentials(SecurityFile([data], FileSystem())).change(
         CredentialChange(
             "alice", name, ScramCredential.of_password(name, SECRET, salt=b"0123456789", iterations=4096)
         )

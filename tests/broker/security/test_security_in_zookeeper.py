@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import BrokerNotStarted, EmbeddedBroker, start_broker
 from kafkalog_broker.security.file_stores import CredentialChange, FileCredentials, SecurityFile
 from kafkalog_broker.security.zookeeper_stores import ZooKeeperAcls, ZooKeeperUsers
@@ -212,7 +212,7 @@ SHARED = SECURED | {"zookeeper.allow.unprotected.credentials": True}
 def kept_in(directory: Path, user: str) -> SecurityFile:
     """What a broker kept itself so far."""
     directory.mkdir()
-    file = SecurityFile([directory], OsFileSystem())
+    file = SecurityFile([directory], FileSystem())
     file.load()
     credential = ScramCredential.of_password(SHA_512, "secret", salt=b"salt", iterations=4096)
     FileCredentials(file).change([CredentialChange(user, SHA_512, credential)])

@@ -113,7 +113,7 @@ def test_of_a_resource_with_a_wrong_change_nothing_changes(
     assert own(client, topic_name) == {"segment.ms": "5000"}
 
 
-def test_what_is_no_topic_is_refused_with_the_reason(client: RawClient, topic: str) -> None:
+def test_an_invalid_topic_is_refused_with_the_reason(client: RawClient, topic: str) -> None:
     missing = change(client, "no-such-topic", ("retention.ms", SET, "1"))
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     logger = change(client, "0", ("a", SET, "DEBUG"), kind=8)

@@ -125,7 +125,7 @@ def delete(client: RawClient, group: str) -> ErrorCode:
     return code
 
 
-def test_a_member_is_told_its_partitions_and_when_to_come_again(client: RawClient, group: str) -> None:
+def test_a_member_gets_its_partitions_and_its_heartbeat_interval(client: RawClient, group: str) -> None:
     topic_id = client.topic_id("t")
     for version in (0, 1):
         answer = join(client, group, "m", version)

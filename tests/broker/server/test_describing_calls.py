@@ -37,7 +37,7 @@ def sizes(response: DescribeLogDirsResponse) -> list[tuple[str, dict[tuple[str, 
     ]
 
 
-def test_directories_are_told_with_the_bytes_of_their_partitions(tmp_path: Path) -> None:
+def test_directories_are_described_with_the_bytes_of_their_partitions(tmp_path: Path) -> None:
     place, total = str(tmp_path), shutil.disk_usage(tmp_path).total
     with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         client.create_topic("t", 2)

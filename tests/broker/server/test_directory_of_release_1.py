@@ -166,7 +166,7 @@ def test_records_that_retention_took_stay_gone(client: RawClient) -> None:
     ]
 
 
-def test_a_producer_goes_on_where_it_was(client: RawClient) -> None:
+def test_a_producer_continues_where_it_was(client: RawClient) -> None:
     """Twenty records of one idempotent producer, two in a batch: it may repeat the last five batches."""
     producer = facts()["producer_id"]
 

@@ -19,7 +19,7 @@ from tests.support.zookeeper import patient_session
 pytestmark = pytest.mark.long("ZooKeeper, stopped and started")
 
 
-def test_of_topics_that_zookeeper_lost_while_nobody_ran_the_owners_bring_theirs_and_others_wait(
+def test_owners_register_again_the_topics_that_zookeeper_lost_and_others_wait(
     own_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     with Two(own_zookeeper.connect, tmp_path) as two:

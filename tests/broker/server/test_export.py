@@ -17,7 +17,7 @@ import pytest
 import kafkalog_broker
 from kafkalog_broker.cli import main
 from kafkalog_broker.disk import filesystem
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.disk.process_lock import hold_directory
 from kafkalog_broker.logs.topic_store import read_partition_metadata
 from pyspark_kafkalog import NewTopic, Producer, create_topics
@@ -64,7 +64,7 @@ def test_segments_are_copied_as_they_are_under_kafkas_names(
 
 
 def test_the_topic_keeps_its_id_and_epochs_begin_at_the_first_offset(partition: Path, target: Path) -> None:
-    metadata = read_partition_metadata(OsFileSystem(), partition)
+    metadata = read_partition_metadata(FileSystem(), partition)
     assert metadata is not None
     assert export(partition.parent, target) == 0
     found = target / "my_topic-0"
@@ -195,7 +195,7 @@ def test_a_disk_that_refuses_leaves_nothing(
         return real(*arguments)
 
     if call == "rename":
-        monkeypatch.setattr(OsFileSystem, "rename", refuse)
+        monkeypatch.setattr(FileSystem, "rename", refuse)
     else:
         real = getattr(os, call)
         monkeypatch.setattr(filesystem.os, call, refuse)
@@ -313,12 +313,12 @@ def test_no_broker_starts_on_a_directory_that_is_being_exported(
 ) -> None:
     refused = []
 
-    def meanwhile(self: OsFileSystem, path: Path) -> None:
+    def meanwhile(self: FileSystem, path: Path) -> None:
         with pytest.raises(kafkalog_broker.embedded.BrokerNotStarted) as failure:
             kafkalog_broker.start_broker(data_dir=partition.parent)
         refused.append(str(failure.value))
 
-    monkeypatch.setattr(OsFileSystem, "sync_directory", meanwhile)
+    monkeypatch.setattr(FileSystem, "sync_directory", meanwhile)
     assert export(partition.parent, target) == 0
     assert refused
     assert all("in use by another broker or an export" in words for words in refused)
@@ -346,7 +346,7 @@ def test_an_interrupted_export_leaves_nothing(partition: Path, target: Path) -> 
     assert nothing_left(target)
 
 
-def test_a_partitions_directory_or_an_empty_one_is_no_source(
+def test_a_partitions_directory_or_an_empty_one_is_not_a_source(
     partition: Path, tmp_path: Path, target: Path
 ) -> None:
     (tmp_path / "empty").mkdir()

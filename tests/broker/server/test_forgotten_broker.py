@@ -91,7 +91,7 @@ def test_a_place_without_a_cluster_is_one_clear_error(
 
 
 @pytest.mark.long("several brokers and their ZooKeeper")
-def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_goes_on(two: Two) -> None:
+def test_a_process_that_was_stopped_and_forgotten_acknowledges_nothing_when_it_continues(two: Two) -> None:
     two.create("t", 1, 2)
     two.stop(2)
     client = two.start(2, SOON_MISSED)

@@ -162,7 +162,7 @@ class TestZooKeeper:
         write_group_offset(session, JsonLayout(), group, "t", "2", 9)
         assert fetch(client, group, ("t", 0), ("t", 1), ("t", 2)) == [(5, 0), (7, 0), (9, 0)]
 
-    def test_it_is_none_of_what_the_later_versions_store(self, client: RawClient, group: str) -> None:
+    def test_offsets_of_version_0_are_apart_from_later_ones(self, client: RawClient, group: str) -> None:
         commit(client, group, {("t", 0): 5})
         assert client.ask(FindCoordinatorRequest(key=group), 0).error_code == ErrorCode.NONE
         assert commit(client, group, {("t", 0): 50, ("t", 1): 60}, 1) == [0, 0]
@@ -177,7 +177,7 @@ class TestZooKeeper:
             (-1, 3), (-1, 3), (-1, 3), (2, 0),
         ]  # fmt: skip
 
-    def test_a_group_whose_name_is_no_znodes_is_refused(self, client: RawClient) -> None:
+    def test_a_group_name_that_cannot_be_a_znode_is_refused(self, client: RawClient) -> None:
         assert commit(client, "a/b", {("t", 0): 1}) == [ErrorCode.INVALID_GROUP_ID]
         assert fetch(client, "a/b", ("t", 0)) == [(-1, ErrorCode.INVALID_GROUP_ID)]
 

@@ -36,7 +36,7 @@ def test_a_batch_is_appended_in_every_version_that_takes_batches(
     ]
 
 
-def test_acks_0_has_no_answer_and_the_connection_goes_on(client: RawClient, topic: str) -> None:
+def test_acks_0_has_no_answer_and_the_connection_continues(client: RawClient, topic: str) -> None:
     client.send(produce_request({(topic, 0): batch(b"silent")}, acks=0))
     client._waiting.clear()
     assert client.produce(topic, batch(b"loud")).base_offset == 1

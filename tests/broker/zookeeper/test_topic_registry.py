@@ -137,7 +137,7 @@ def test_a_change_that_was_made_though_its_answer_was_lost_is_not_made_twice(
     assert (owners(view), view.deletions[topic_id].brokers) == ({}, {1, 2})
 
 
-def test_of_two_brokers_that_widen_a_topic_at_once_with_given_owners_one_is_refused(made: Made) -> None:
+def test_two_brokers_adding_partitions_at_once_with_given_owners_one_is_refused(made: Made) -> None:
     one, other = made(1), made(2)
     topic_id = create(one, "t", 1, 2)
     other.sync()
@@ -275,7 +275,7 @@ def test_a_name_of_07_is_taken_until_the_last_broker_has_no_such_topic(made: Mad
     create(other, "y")
 
 
-def test_ids_of_producers_go_on_far_above_if_zookeeper_has_lost_them(
+def test_producer_ids_continue_far_above_if_zookeeper_has_lost_them(
     made: Made, zookeeper_connect: str
 ) -> None:
     one, other = made(1), made(2)
@@ -308,9 +308,7 @@ def test_a_deleted_topic_is_remembered_until_every_owner_has_removed_it_and_its_
         one.widen("t", new, 1, lambda _, n: (1,) * n)
 
 
-def test_nothing_stays_of_a_topic_that_is_no_more_and_it_can_be_made_again(
-    made: Made, zookeeper_connect: str
-) -> None:
+def test_a_deleted_topic_leaves_nothing_and_can_be_created_again(made: Made, zookeeper_connect: str) -> None:
     one, other = made(1), made(2)
     one.delete("t", create(one, "t"))
     other.sync()
@@ -338,7 +336,7 @@ def test_what_brokers_bring_is_added_to_what_others_have_brought(made: Made) -> 
     assert seen.stored.overrides == {"retention.ms": "7"}
 
 
-def test_somebody_elses_changes_of_a_znode_keep_no_topic_from_being_changed(
+def test_another_clients_changes_of_a_znode_keep_no_topic_from_being_changed(
     made: Made, zookeeper_connect: str
 ) -> None:
     registry = made(1)

@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_left_out_and_reported(
     assert "/brokers/topics/clicks/2 is skipped" in caplog.text
 
 
-def test_the_four_watches_of_a_producer(session: ZooKeeperSession, other: ZooKeeperSession) -> None:
+def test_a_producer_watches_four_kinds_of_znodes(session: ZooKeeperSession, other: ZooKeeperSession) -> None:
     """A broker comes, a broker goes, a topic comes, a broker takes up a topic that is there."""
     layout = V07Layout()
     ids: queue.Queue[list[int]] = queue.Queue()
@@ -241,7 +241,7 @@ def test_offsets_stay_when_everybody_is_gone(
     assert (node.data, node.owner) == (b"7", 0)
 
 
-def test_an_offset_that_is_none_is_not_taken_for_no_offset(
+def test_an_invalid_offset_is_not_taken_for_a_missing_one(
     session: ZooKeeperSession, layout: RegistryLayout
 ) -> None:
     session.create(layout.offset("g", "clicks", layout.partition_name(1, 0)), b"seven")

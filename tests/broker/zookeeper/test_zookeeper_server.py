@@ -98,9 +98,7 @@ def test_a_jvm_that_ends_by_itself_ends_the_command(start: Start, tmp_path: Path
 
 
 @pytest.mark.long("ZooKeeper, stopped and started")
-def test_a_port_that_is_taken_is_reported_and_nobody_else_is_taken_for_ours(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_taken_port_is_reported_and_no_other_server_is_used(start: Start, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = start(clientPort=port)

@@ -251,6 +251,6 @@ def test_a_closed_session_says_so(zookeeper_connect: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:0", "host:2181//x", "host:2181/a/../b", "h:1;h:2"])
-def test_a_connect_string_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_connect_string_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"zookeeper\.connect"):
         ZooKeeperSession(text)

@@ -278,7 +278,7 @@ def test_records_are_encrypted_as_sparks_files(gate: Gate, url: str, monkeypatch
         assert answer.headers["x-amz-server-side-encryption-aws-kms-key-id"] == key
 
 
-def test_what_marks_a_directory_is_no_file(s3: FileStore, gate: Gate) -> None:
+def test_what_marks_a_directory_is_not_a_file(s3: FileStore, gate: Gate) -> None:
     for name in ("load=1", "load=1/a.parquet", "load=2_$folder$", "load=3/_SUCCESS", "load=3/cut.parquet"):
         s3.replace(f"table/{name}", b"data" if name.endswith("a.parquet") else b"")
     prefix = object_clients.address_of(s3.location).prefix

@@ -72,7 +72,7 @@ def test_more_consumers_than_partitions_leave_the_last_with_nothing() -> None:
     assert range_assign(["0-0", "0-1"], ["c", "a", "b"]) == {"a": ["0-0"], "b": ["0-1"], "c": []}
 
 
-def test_nobody_to_assign_to_is_no_error() -> None:
+def test_an_assignment_without_members_is_empty() -> None:
     assert range_assign(["0-0"], []) == {}
 
 

@@ -164,7 +164,7 @@ def block(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_no_byte_behind_a_cut_entry_is_read(magic: int) -> None:
+def test_no_byte_after_a_cut_entry_is_read(magic: int) -> None:
     data = encode_set([b"payload"], magic=magic)
     for end in range(len(data)):
         for poison in (b"\0", b"\1", b"\2", b"\3", b"\xff"):

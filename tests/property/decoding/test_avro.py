@@ -39,7 +39,7 @@ records = st.fixed_dictionaries(
 
 @examples(60)
 @given(st.lists(records, max_size=5), st.data())
-def test_good_values_are_decoded_whatever_stands_between_them(some: list[dict[str, Any]], data: Any) -> None:
+def test_good_values_are_decoded_whatever_lies_between_them(some: list[dict[str, Any]], data: Any) -> None:
     good = [b"\0\0\0\0\1" + avro_bytes(SCHEMA, one) for one in some]
     values: list[bytes | None] = []
     expected: list[dict[str, Any]] = []

@@ -45,7 +45,7 @@ def test_every_message_comes_back_once_in_its_place(data: bytes, offset: int) ->
 
 
 @given(message_sets, offsets, st.data())
-def test_a_reader_goes_on_from_any_position_without_a_loss(
+def test_a_reader_continues_from_any_position_without_loss(
     data: bytes, offset: int, draw: st.DataObject
 ) -> None:
     batches = as_batches(data, offset)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.classic_rules import JoinRequest
 from kafkalog_broker.groups.consumer_group import Client, ConsumerGroupSettings
 from kafkalog_broker.groups.group import GroupTopic, NoSuchGroup
@@ -37,7 +37,7 @@ class Group(RuleBasedStateMachine):
             [Path(self.directory.name) / "data"],
             defaults=LogConfig(),
             clock=self.clock,
-            files=OsFileSystem(),
+            files=FileSystem(),
             producer_expiration_ms=1000,
         )
         self.logs.start()

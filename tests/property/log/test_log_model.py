@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalog_broker.disk.data_directory import RECOVERY_POINTS_NAME, read_table
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from pyspark_kafkalog.errors import OffsetOutOfRange
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
@@ -209,7 +209,7 @@ class LogModel(RuleBasedStateMachine):
         crash(self.manager)
         last = max(self.log.path.glob("*.kafka"))
         data = last.read_bytes()
-        noted = read_table(OsFileSystem(), self.path / RECOVERY_POINTS_NAME) or {}
+        noted = read_table(FileSystem(), self.path / RECOVERY_POINTS_NAME) or {}
         point = noted.get(self.log.path.name, (0, 0))[1]
         # No crash takes what was on the disk.
         kept = max((frame.end for frame in frames(data) if frame.next_offset <= point), default=0)

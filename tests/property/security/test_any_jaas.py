@@ -74,6 +74,6 @@ def test_a_refusal_holds_nothing_of_an_unquoted_value(value: str) -> None:
     assert not re.search("\u00e4\u00f6|\u00fc\u00df", message)
 
 
-def test_a_number_is_no_value() -> None:
+def test_a_number_is_not_a_value() -> None:
     with pytest.raises(ValueError, match="Value not specified for key 'password'"):
         parse_jaas("M required password=-1.5;")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import Data, File, FileSystem, OsFileSystem
+from kafkalog_broker.disk.filesystem import Data, File, FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
@@ -47,7 +47,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class KillingFiles(OsFileSystem):
+class KillingFiles(FileSystem):
     """A disk whose user is killed at a write to a segment, before it or after it."""
 
     def __init__(self) -> None:
@@ -345,7 +345,7 @@ def test_with_a_flush_before_the_markers_not_even_a_power_cut_leaves_half_of_one
             world.step(what if what != "stop" else "commit", name, number)
     crash(world.manager)
     files.power_cut(root / "after", rng)
-    world.path, world.files = root / "after", OsFileSystem()
+    world.path, world.files = root / "after", FileSystem()
     world.restart()
     # Whoever comes next is not taken for one of before.
     for name, client in world.clients.items():

@@ -142,7 +142,7 @@ def lines(spark: Any, tmp_path: Path) -> tuple[Any, Callable[..., None]]:
     return spark.readStream.text(str(place)), add
 
 
-def test_w8_a_stream_goes_on_from_its_checkpoint_and_counts_what_it_wrote(
+def test_w8_a_stream_continues_from_its_checkpoint_and_counts_what_it_wrote(
     lines: tuple[Any, Callable[..., None]], new_topic: NewTopic, load: Load, stream_to: Callable[..., Any]
 ) -> None:
     frame, add = lines

@@ -140,7 +140,7 @@ def test_a_write_that_fails_in_its_middle_is_read_again_whole(
     assert stage(subscribe=topic.name).count() == 1
 
 
-def test_of_two_readers_of_one_load_one_wins(two: Topic, stage: Load, ledger: Ledger) -> None:
+def test_two_readers_of_one_load_commit_once(two: Topic, stage: Load, ledger: Ledger) -> None:
     one, other = stage(subscribe=two.name), stage(subscribe=two.name)
     assert (one.rdd.getNumPartitions(), other.rdd.getNumPartitions()) == (2, 2)
     assert values(one) == list(range(15))

@@ -55,7 +55,7 @@ def test_b18_an_abort_in_the_middle(
     ],
 )
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
-def test_b18_markers_are_no_rows_wherever_they_stand(
+def test_b18_markers_are_not_rows_wherever_they_are(
     spark: Any, level: str, make: Callable[[], bytes], expected: list[int]
 ) -> None:
     assert offsets_read(spark, ScriptedLog(make()), level) == expected

@@ -55,7 +55,7 @@ def lake(
     return CloudLake(session, server.bootstrap_servers, topic, tmp_path)
 
 
-def test_a_load_with_its_ledger_in_a_bucket_goes_on_where_the_last_one_ended(lake: CloudLake) -> None:
+def test_a_load_with_its_ledger_in_a_bucket_continues_where_the_last_one_ended(lake: CloudLake) -> None:
     first = lake.run()
     assert (first.number, first.mode, first.records) == (1, "dir", 15)
     lake.topic.add(15, 16, partition=1)

@@ -127,7 +127,7 @@ def test_an_exception_passes_through_and_the_next_load_has_the_same_ranges(lake:
     lake.assert_published(rows(1, range(15)) + rows(2, range(15, 17)))
 
 
-def test_a_block_that_did_not_read_everything_is_no_load(lake: Lake) -> None:
+def test_a_block_that_did_not_read_everything_is_not_a_load(lake: Lake) -> None:
     with (
         pytest.raises(errors.IncompleteLoad, match=r"2 of 2 ranges were not read.*-0 \[0, 10\).*-1 \[0, 5\)"),
         lake.load() as load,

@@ -112,7 +112,7 @@ def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) ->
     assert output_files.verify_outputs(lake.ledger.lineage()) == []
 
 
-def test_the_mappers_files_and_the_groups_znodes_say_where_the_load_stands(lake: Lake) -> None:
+def test_the_mappers_files_and_the_groups_znodes_say_where_the_load_is(lake: Lake) -> None:
     lake.run(**{"kafka.group.id": GROUP, "offsetStore": "zookeeper"})
     one, two = (f"tcp://127.0.0.1:{lake.brokers.port(broker)}" for broker in (1, 2))
     assert {file.name: file.read_text() for file in lake.mirror.iterdir()} == {

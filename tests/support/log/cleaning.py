@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.cleaner import LogCleaner
 from kafkalog_broker.logs.manager import LogManager
@@ -29,9 +29,7 @@ def cleaner_of(
     manager: LogManager, clock: ManualClock, files: FileSystem | None = None, memory_bytes: int = 1 << 20
 ) -> LogCleaner:
     """The cleaner of a manager's logs, which the test runs."""
-    return LogCleaner(
-        manager, clock, files or OsFileSystem(), memory_bytes=memory_bytes, bytes_per_second=1e12
-    )
+    return LogCleaner(manager, clock, files or FileSystem(), memory_bytes=memory_bytes, bytes_per_second=1e12)
 
 
 def keyed(*pairs: tuple[bytes | None, bytes | None], timestamp: int = START_MS, **fields: Any) -> bytearray:

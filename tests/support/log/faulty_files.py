@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, OsFileSystem
+from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, FileSystem
 from kafkalog_broker.disk.process_lock import Closeable
 
 PAGE_BYTES = 4096
@@ -21,7 +21,7 @@ class FaultyFiles:
     """
 
     def __init__(self) -> None:
-        self._real = OsFileSystem()
+        self._real = FileSystem()
         self.space_bytes: int | None = None
         self.longest_write: int | None = None
         self.sync_fails: Callable[[Path], bool] = lambda path: False
@@ -145,7 +145,7 @@ class VolatileFiles:
     """
 
     def __init__(self, root: Path) -> None:
-        self._real = OsFileSystem()
+        self._real = FileSystem()
         self._root = root
         self._tree = _Node(is_directory=True)
         self.stop_after: int | None = None

@@ -11,7 +11,7 @@ from kafkalog_broker.disk.data_directory import (
     read_table,
     write_table,
 )
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.logs.topic_store import PARTITION_METADATA, directory_name
 from pyspark_kafkalog.types import TopicPartition
 
@@ -31,7 +31,7 @@ def link_partitions(data_dir: Path, topic: str, count: int) -> None:
         for file in (data_dir / names[0]).iterdir():
             if file.name != PARTITION_METADATA:
                 os.link(file, data_dir / name / file.name)
-    files = OsFileSystem()
+    files = FileSystem()
     for table in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME):
         rows = read_table(files, data_dir / table)
         assert rows is not None, f"the broker left no {table}"

@@ -71,7 +71,7 @@ def test_an_endpoint_is_protocol_host_and_port(text: str, expected: Endpoint) ->
         "PLAINTEXT://a:1/x", "PLAINTEXT://a b:1", "PLAINTEXT://[:1", "PLAINTEXT://a:١",
     ],
 )  # fmt: skip
-def test_anything_else_is_no_listener(text: str) -> None:
+def test_anything_else_is_not_a_listener(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"listeners=.* is not allowed; allowed: PLAINTEXT://host:port"):
         broker(listeners=text)
 

@@ -69,7 +69,7 @@ def test_a_periodic_task_may_cancel_itself() -> None:
     assert ran == [1]
 
 
-def test_a_failing_task_is_logged_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_task_is_logged_and_continues(caplog: pytest.LogCaptureFixture) -> None:
     clock, ran = ManualClock(), []
     scheduler = Scheduler(clock)
 
@@ -102,7 +102,7 @@ def test_the_thread_runs_what_is_scheduled_before_and_after_its_start() -> None:
         scheduler.stop()
 
 
-def test_a_period_longer_than_a_condition_can_wait_is_no_trouble() -> None:
+def test_a_period_longer_than_a_condition_can_wait_does_no_harm() -> None:
     scheduler, ran = Scheduler(), threading.Event()
     scheduler.every("never", float(2**63), ran.set)
     scheduler.start()

@@ -18,7 +18,7 @@ from pyspark_kafkalog.errors import InvalidConfig
         ("0.11.0", 2), ("0.11.0-IV2", 2), ("1.0", 2), ("2.8.1", 2), ("3.0-IV1", 2), ("3.9", 2),
     ],
 )  # fmt: skip
-def test_a_version_of_kafka_stands_for_the_format_that_it_wrote(version: str, magic: int | None) -> None:
+def test_a_version_of_kafka_means_the_format_that_it_wrote(version: str, magic: int | None) -> None:
     assert LogConfig().overridden({"message.format.version": version}).magic == magic
 
 

@@ -128,7 +128,7 @@ def test_bare_tokens_follow_a_handshake_of_version_0() -> None:
     assert connection.step(MetadataRequest(topics=()), 9).verdict is Verdict.SERVE
 
 
-def test_a_wrong_bare_token_is_told_nothing() -> None:
+def test_a_wrong_bare_token_gets_no_reason() -> None:
     connection = Connection()
     connection.ask(SaslHandshakeRequest("PLAIN"), 0)
     step = connection.login.take(bytearray(b"\0alice\0wrong"), 0, 0)
@@ -158,7 +158,7 @@ def test_what_is_out_of_order_ends_the_connection(
     assert connection.refused(SaslHandshakeRequest("PLAIN"), 1) is None
 
 
-def test_a_second_handshake_is_told_so_at_the_end() -> None:
+def test_a_second_handshake_is_refused_at_the_end() -> None:
     connection = Connection()
     connection.handshake()
     answer = connection.refused(SaslHandshakeRequest("PLAIN"), 1)
@@ -173,7 +173,7 @@ def test_api_versions_of_an_unknown_version_may_be_followed_by_a_known_one() -> 
     connection.handshake()
 
 
-def test_an_unknown_mechanism_is_told_the_list() -> None:
+def test_an_unknown_mechanism_gets_the_list() -> None:
     answer = Connection().refused(SaslHandshakeRequest("GSSAPI"), 1)
     assert answer == SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, ("PLAIN", "SCRAM-SHA-256"))
 
@@ -228,7 +228,7 @@ def test_a_user_who_does_not_exist_has_the_same_salt_each_time() -> None:
     assert mechanism.credential("other").salt not in salts
 
 
-def test_delegation_tokens_are_none_of_ours() -> None:
+def test_delegation_tokens_are_refused() -> None:
     connection = Connection()
     connection.handshake("SCRAM-SHA-256")
     message = ScramClient("SCRAM-SHA-256", "alice", "alice-secret", token=True).first()

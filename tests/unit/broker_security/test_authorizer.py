@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.security import authorizer as module
 from kafkalog_broker.security.authentication import Principal, Session
@@ -18,7 +18,7 @@ from pyspark_kafkalog.security.acls import Acl, AclFilter, Operation, PatternTyp
 ALICE = Session("1.2.3.4", "CLIENT", Principal("User", "alice"))
 
 
-class Disk(OsFileSystem):
+class Disk(FileSystem):
     """Nothing can be renamed while it is ``full``."""
 
     full = False

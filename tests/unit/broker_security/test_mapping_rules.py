@@ -35,7 +35,7 @@ def test_the_first_rule_that_matches_the_whole_name_counts(rules: str, user: str
 
 
 @pytest.mark.parametrize("rules", ["RULE:x", "DEFAULTS", "RULE:(/x/", "DEFAULT;DEFAULT", "RULE:a/b/X"])
-def test_what_is_no_rule_is_refused(rules: str) -> None:
+def test_an_invalid_rule_is_refused(rules: str) -> None:
     with pytest.raises(InvalidConfig, match=r"ssl\.principal\.mapping\.rules: "):
         parse_rules(rules)
 

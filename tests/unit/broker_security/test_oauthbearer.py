@@ -94,7 +94,7 @@ def test_the_log_says_why_a_token_is_refused(
 
 
 @pytest.mark.parametrize("token", ["a.b", "....", f"{encoded({'alg': 'none'})}.{encoded(b'[' * 9000)}."])
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_an_invalid_token_is_refused(token: str) -> None:
     with pytest.raises(ValueError, match="it is no JWT"):
         unsigned(token)
 

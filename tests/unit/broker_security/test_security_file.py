@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.security.file_stores import FILE_NAME, Kept, SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 
@@ -15,7 +15,7 @@ USERS = {"alice": {"SCRAM-SHA-256": "salt=YQ==,stored_key=Yg==,server_key=Yw==,i
 ACLS = ({"resourceType": "Topic", "name": "t", "principal": "User:ä"},)
 
 
-class FullDisk(OsFileSystem):
+class FullDisk(FileSystem):
     """Nothing can be renamed any more."""
 
     def rename(self, source: Path, target: Path) -> None:
@@ -23,11 +23,11 @@ class FullDisk(OsFileSystem):
 
 
 def test_a_change_is_there_after_a_restart_and_only_for_the_owner(tmp_path: Path) -> None:
-    before = SecurityFile([tmp_path], OsFileSystem())
+    before = SecurityFile([tmp_path], FileSystem())
     assert before.load() == Kept()
     before.change(lambda kept: kept._replace(users=USERS))
     before.change(lambda kept: kept._replace(acls=ACLS))
-    after = SecurityFile([tmp_path], OsFileSystem())
+    after = SecurityFile([tmp_path], FileSystem())
     assert after.load() == after.kept == Kept(USERS, ACLS)
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
     assert json.loads((tmp_path / FILE_NAME).read_bytes()) == {
@@ -53,14 +53,14 @@ def test_a_change_that_the_disk_refuses_changes_nothing(tmp_path: Path) -> None:
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(InvalidConfig, match="is damaged"):
-        SecurityFile([tmp_path], OsFileSystem()).load()
+        SecurityFile([tmp_path], FileSystem()).load()
 
 
 def test_a_file_in_another_than_the_first_directory_is_not_overlooked(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir()
     second.mkdir()
-    SecurityFile([second], OsFileSystem()).change(lambda kept: kept._replace(users=USERS))
+    SecurityFile([second], FileSystem()).change(lambda kept: kept._replace(users=USERS))
     with pytest.raises(InvalidConfig, match="put that directory first again"):
-        SecurityFile([first, second], OsFileSystem()).load()
-    assert SecurityFile([second, first], OsFileSystem()).load().users == USERS
+        SecurityFile([first, second], FileSystem()).load()
+    assert SecurityFile([second, first], FileSystem()).load().users == USERS

@@ -85,7 +85,7 @@ def test_nobody_is_asked_where_there_is_nothing_to_commit(stored: Stored) -> Non
     assert (asked, stored.offsets) == ([1], {KEY: 11})
 
 
-def test_what_went_to_somebody_else_meanwhile_is_not_committed(stored: Stored) -> None:
+def test_what_went_to_another_meanwhile_is_not_committed(stored: Stored) -> None:
     """Though we have joined again since: whoever is asked may take his time."""
     lost_and_found: list[object] = []
     owned, _ = reading(stored, lambda: [call() for call in lost_and_found])  # type: ignore[operator]

@@ -42,7 +42,7 @@ def test_every_form_of_a_position_is_understood(text: str, position: Position) -
 @pytest.mark.parametrize(
     "text", ["", "soon", "--3", "1.5", "9223372036854775808", "timestamp:", "timestamp:-1", "2023-13-01", "²"]
 )
-def test_what_is_no_position_is_refused_with_what_is_allowed(text: str) -> None:
+def test_an_invalid_position_is_refused_with_what_is_allowed(text: str) -> None:
     with pytest.raises(
         InvalidConfig, match=r"--to: '.*' is not a position; allowed: earliest, latest, an off"
     ):

@@ -30,7 +30,7 @@ def test_sizes_are_as_people_read_them(byte_count: int, text: str) -> None:
     assert size(byte_count) == text
 
 
-def test_one_thing_is_no_plural() -> None:
+def test_one_thing_is_not_a_plural() -> None:
     assert [counted(n, "record") for n in (0, 1, 1200)] == ["0 records", "1 record", "1,200 records"]
 
 

@@ -47,7 +47,7 @@ def test_only_a_value_is_needed_and_headers_may_be_an_object() -> None:
         (f'{{"value": {"[" * 60}{"]" * 60}}}', f"value is {'[' * 37}...; allowed"),
     ],
 )
-def test_what_is_no_record_is_refused_with_the_reason(line: str | bytes, why: str) -> None:
+def test_an_invalid_record_is_refused_with_the_reason(line: str | bytes, why: str) -> None:
     with pytest.raises(ValueError) as raised:
         from_json(line.encode() if isinstance(line, str) else line)
     assert why in str(raised.value)

@@ -58,7 +58,7 @@ def test_control_characters_of_names_are_shown_as_escapes() -> None:
     assert line.split() == ["\\x1b]0;owned\\x07\\nFAKE\\x9b\\u202e", "Empty", "0", "3"]
 
 
-def test_top_goes_on_trying_and_shows_what_it_knew(
+def test_top_keeps_trying_and_shows_what_it_knew(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     views = TopicStatus("views", (PartitionStatus(0, 1, 0, 53),))

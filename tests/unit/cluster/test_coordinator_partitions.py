@@ -56,7 +56,7 @@ def test_before_it_is_registered_a_broker_keeps_nothing_yet(ownership: Ownership
     assert code(starting, OURS) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_a_broker_whose_id_somebody_else_has_sends_its_clients_away(ownership: Ownership) -> None:
+def test_a_broker_whose_id_another_has_sends_its_clients_away(ownership: Ownership) -> None:
     ownership.refuse("broker 1 is at another address")
     assert code(ownership, OURS) is ErrorCode.NOT_COORDINATOR
     ownership.serve()

@@ -24,7 +24,7 @@ def test_an_address_is_host_and_port_and_bootstrap_servers_are_several() -> None
     "text",
     ["", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:-1", "a:９", "::1:9092", "a:1:2", "[]:1"],
 )
-def test_anything_else_is_no_address(text: str) -> None:
+def test_anything_else_is_not_an_address(text: str) -> None:
     with pytest.raises(ValueError, match=r"host:port|IPv6"):
         parse_address(text)
     with pytest.raises(InvalidConfig, match=r"bootstrap\.servers="):
@@ -158,7 +158,7 @@ def test_the_default_delivery_timeout_gives_way_to_longer_waits_up_to_what_is_al
 
 
 @pytest.mark.parametrize("text", ["0.7.2", "0.8", "0.9", "0.9.1", "0.10.3", "0.11.0", "3.9.0", "old", ""])
-def test_what_is_no_old_release_is_refused_with_those_there_are(text: str) -> None:
+def test_an_invalid_old_release_is_refused_with_those_there_are(text: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         parse(ClientConfig, {"bootstrap.servers": "a:1", "broker.version.fallback": text}, source="options")
     assert str(raised.value) == (
@@ -197,6 +197,6 @@ def test_the_format_is_that_of_the_brokers(release: str | None, message_format: 
 
 
 @pytest.mark.parametrize("door", [kafkalog.Producer, kafkalog.Consumer, kafkalog.ConsumerConnector])
-def test_an_address_in_place_of_properties_is_told_apart(door: Callable[[Any], object]) -> None:
+def test_an_address_in_place_of_properties_is_recognized(door: Callable[[Any], object]) -> None:
     with pytest.raises(InvalidConfig, match=r'a mapping, such as \{"bootstrap.servers": .*\}, not as str$'):
         door("localhost:9092")

@@ -83,7 +83,7 @@ def test_an_unknown_name_warns_with_the_nearest_known_one(caplog: pytest.LogCapt
     ]
 
 
-def test_of_two_names_for_one_property_the_first_counts(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_of_two_names_for_one_property_counts(caplog: pytest.LogCaptureFixture) -> None:
     assert parse(Sample, {"old.size": "3", "size": "4"}, source="s").size == 4
     assert caplog.messages == ["s: old.size is ignored: size is given as well"]
 
@@ -117,7 +117,7 @@ def test_describe_holds_what_users_must_know() -> None:
     assert (limit.default, limit.allowed, limit.required) == (None, "a whole number", False)
 
 
-def test_a_field_that_is_no_property_is_a_mistake_in_the_code() -> None:
+def test_a_field_that_is_not_a_property_is_a_mistake_in_the_code() -> None:
     @dataclass(frozen=True)
     class Wrong(Config):
         size: int = 3

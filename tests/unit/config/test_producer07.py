@@ -47,7 +47,7 @@ def test_a_broker_list_names_ids_hosts_and_ports(text: str, expected: list[tuple
 @pytest.mark.parametrize(
     "text", ["", ",", "a", "0:a", "a:1,1:b:2", "1:a:1,1:b:2", "x:a:1", "0:a:0", "-1:a:1"]
 )
-def test_anything_else_is_no_broker_list(text: str) -> None:
+def test_anything_else_is_not_a_broker_list(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_broker_list(text)
 

@@ -75,7 +75,7 @@ def test_a_missing_file_is_named_in_one_line(tmp_path: Path) -> None:
     assert str(caught.value) == f"cannot read {tmp_path}/none.properties: No such file or directory"
 
 
-def test_a_file_that_is_no_text_is_refused_at_its_byte(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_at_its_byte(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_bytes(b"a=1\n\xff")
     with pytest.raises(InvalidConfig, match="is not UTF-8 text: byte 4 cannot be decoded"):

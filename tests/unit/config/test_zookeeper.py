@@ -24,14 +24,14 @@ def test_a_connect_string_is_servers_and_perhaps_a_chroot(text: str, servers: st
 
 
 @pytest.mark.parametrize("text", ["", "/kafka", "zk", "zk:2181/a//b", "zk:2181/..", "zk:99999"])
-def test_what_is_no_connect_string_is_refused_with_what_is(text: str) -> None:
+def test_an_invalid_connect_string_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"zookeeper\.connect=.* allowed: host:port, separated by"):
         parse(ZooKeeperConfig, {"zookeeper.connect": text}, source="test")
 
 
 @pytest.mark.parametrize("name", ["zookeeper.prefix", "zookeeper.prefix.07"])
 @pytest.mark.parametrize("value", ["kafka", "", "/a//b", "/../x"])
-def test_a_prefix_that_is_no_path_is_refused(name: str, value: str) -> None:
+def test_a_prefix_that_is_not_a_path_is_refused(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match="a path such as /kafka"):
         parse(ZooKeeperConfig, {name: value}, source="test")
 

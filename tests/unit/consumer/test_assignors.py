@@ -35,12 +35,12 @@ def test_static_members_come_first_by_their_instance_so_that_a_restart_changes_n
     assert range_assign(again, {"a": 3})["new"] == parts("a", 0)
 
 
-def test_roundrobin_goes_on_from_topic_to_topic_past_those_that_do_not_subscribe() -> None:
+def test_roundrobin_continues_from_topic_to_topic_past_those_that_do_not_subscribe() -> None:
     found = roundrobin_assign([member("m1", "ab"), member("m2", "b")], {"a": 2, "b": 3})
     assert found == {"m1": parts("a", 0, 1) + parts("b", 1), "m2": parts("b", 0, 2)}
 
 
-def test_what_two_members_claim_belongs_to_the_one_of_the_later_generation_or_to_nobody() -> None:
+def test_a_partition_claimed_twice_belongs_to_the_later_generation_or_to_nobody() -> None:
     older, newer = member("m1", owned=(0, 1), generation=3), member("m2", owned=(0, 1), generation=4)
     assert cooperative_assign([older, newer], {"a": 4}) == {"m1": parts("a", 2, 3), "m2": parts("a", 0, 1)}
     same = member("m1", owned=(0, 1), generation=4)

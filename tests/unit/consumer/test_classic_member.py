@@ -154,7 +154,7 @@ def test_an_eager_member_gives_up_everything_before_it_joins_again_and_heartbeat
     assert told.owned_partitions == ()
 
 
-def test_a_cooperative_member_goes_on_and_gives_up_only_what_moves_then_joins_again() -> None:
+def test_a_cooperative_member_continues_and_gives_up_only_what_moves_then_joins_again() -> None:
     one = stable("cooperative-sticky", 0, 1)
     one.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     assert not one.member.pending
@@ -198,7 +198,7 @@ def test_a_member_that_the_group_does_not_know_has_lost_its_partitions_and_joins
     assert decode_subscription(join.protocols[0].metadata).owned_partitions == ()
 
 
-def test_partitions_that_are_lost_while_the_program_is_being_told_of_them_are_not_forgotten() -> None:
+def test_partitions_lost_during_the_callback_that_reports_them_are_not_forgotten() -> None:
     one = Driven()
     one.join(1)
     one.sync(0)

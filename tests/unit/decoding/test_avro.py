@@ -175,7 +175,7 @@ def test_a_schema_may_refer_to_others(server: SchemaRegistry) -> None:
         ({"fields": []}, "not an Avro schema"),
     ],
 )
-def test_a_schema_that_is_no_column_is_refused(schema: Any, said: str) -> None:
+def test_a_schema_that_is_not_a_column_is_refused(schema: Any, said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         decoder(schema)
 

@@ -69,7 +69,7 @@ def test_a_url_of_another_kind_is_refused(url: str) -> None:
         Registry(url)
 
 
-def test_what_answers_no_schemas_is_no_registry(server: SchemaRegistry) -> None:
+def test_a_server_that_returns_no_schemas_is_not_a_registry(server: SchemaRegistry) -> None:
     server._by_id[1] = {"hello": "world"}
     with pytest.raises(RegistryError, match="without a schema: is it a schema registry"):
         Registry(server.url).by_id(1)

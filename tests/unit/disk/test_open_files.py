@@ -10,9 +10,9 @@ import pytest
 
 from kafkalog_broker.disk import filesystem
 from kafkalog_broker.disk.filesystem import (
+    FileSystem,
     OpenFile,
     OpenFiles,
-    OsFileSystem,
     read_file,
     replace_file,
     write_all,
@@ -96,7 +96,7 @@ def test_a_forgotten_file_lives_until_its_last_user_is_done(tmp_path: Path) -> N
 
 
 def test_a_new_file_of_the_same_name_is_another_one(tmp_path: Path) -> None:
-    pool = OpenFiles(OsFileSystem(), 2)
+    pool = OpenFiles(FileSystem(), 2)
     (path,) = _paths(tmp_path, 1)
     old = pool.acquire(path)
     path.unlink()
@@ -127,7 +127,7 @@ def test_when_the_process_has_no_descriptor_left_idle_files_are_closed(tmp_path:
 
 def test_at_least_one_file_must_be_allowed() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        OpenFiles(OsFileSystem(), 0)
+        OpenFiles(FileSystem(), 0)
 
 
 def test_short_writes_are_continued_and_a_disk_that_takes_nothing_is_an_error(tmp_path: Path) -> None:

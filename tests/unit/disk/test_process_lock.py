@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.disk.process_lock import (
     Holder,
     hold,
@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 def test_who_holds_a_lock_is_written_in_it_and_gone_with_it(path: Path) -> None:
     assert not is_held(path)
     assert not path.exists(), "asking makes no file"
-    held = OsFileSystem().lock(path)
+    held = FileSystem().lock(path)
     assert is_held(path)
     found = holder_of(path)
     assert found is not None
@@ -56,7 +56,7 @@ def test_a_new_holder_leaves_nothing_of_the_one_before(path: Path) -> None:
     "content",
     [b"", b"pid", b"pid \n", b"pid 12", b"pid 0\n", b"pid -5\n", b"pid 99999999999\n", b"\xff\xfe\n"],
 )
-def test_what_does_not_name_a_process_names_nobody(path: Path, content: bytes) -> None:
+def test_a_lock_file_without_a_process_names_nobody(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert holder_of(path) is None
 

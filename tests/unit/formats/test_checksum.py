@@ -44,7 +44,7 @@ def test_crc_32_is_that_of_zlib(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("function", [base.crc32c, base.crc32, base._portable_crc32c()])
-def test_a_checksum_goes_on_from_an_earlier_one(function: Callable[..., int]) -> None:
+def test_a_checksum_continues_from_an_earlier_one(function: Callable[..., int]) -> None:
     data = SAMPLES[-1]
     for cut in (0, 1, 61, 4096, len(data)):
         assert function(data[cut:], function(data[:cut], 0)) == function(data, 0)

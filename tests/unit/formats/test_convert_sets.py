@@ -79,7 +79,7 @@ def test_headers_producers_and_transactions_are_lost_in_silence(magic: int) -> N
 
 
 @older
-def test_control_batches_and_empty_ones_only_say_where_to_go_on(magic: int) -> None:
+def test_control_batches_and_empty_ones_only_say_where_to_continue(magic: int) -> None:
     marker = encode_control(ControlType.COMMIT, producer_id=5, producer_epoch=0, timestamp=1, base_offset=3)
     # Compaction leaves the header, codec and all: zstd hurts nobody where there is nothing in it.
     empty = encode_batch([], codec=Codec.ZSTD, base_offset=4, offset_deltas=[], last_offset_delta=5)

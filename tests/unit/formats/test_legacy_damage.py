@@ -64,7 +64,7 @@ def test_no_entry_is_shorter_than_its_fields(magic: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [2, 3, 255])
-def test_another_magic_is_none_of_a_message_set_s(magic: int) -> None:
+def test_another_magic_is_refused_in_a_message_set(magic: int) -> None:
     data = bytearray(encode_message(NEW[0], magic=1))
     data[16] = magic
     refuse(bytes(data), f"has magic {magic}, not 0 or 1")

@@ -57,7 +57,7 @@ def test_a_set_of_v0_differs_in_one_byte_that_no_library_takes(frame: bytes) -> 
 
 
 @pytest.mark.parametrize(("flags", "at"), [(0x60, 6), (0x61, 10), (0x68, 14), (0x69, 18)])
-def test_the_checksum_byte_stands_after_whatever_the_descriptor_has(flags: int, at: int) -> None:
+def test_the_checksum_byte_follows_whatever_the_descriptor_has(flags: int, at: int) -> None:
     frame = b"\x04\x22\x4d\x18" + bytes((flags, 0x40)) + bytes(range(40))
     mended = lz4_frame_with_checksum(frame)
     assert mended == frame[:at] + bytes((xxh32(frame[4:at]) >> 8 & 0xFF,)) + frame[at + 1 :]
@@ -66,5 +66,5 @@ def test_the_checksum_byte_stands_after_whatever_the_descriptor_has(flags: int, 
 @pytest.mark.parametrize(
     "data", [b"", b"\x04\x22\x4d", b"\x04\x22\x4d\x18", b"\x04\x22\x4d\x18\x68", b"no frame"]
 )
-def test_what_is_no_frame_is_left_to_the_library(data: bytes) -> None:
+def test_an_invalid_frame_is_left_to_the_library(data: bytes) -> None:
     assert lz4_frame_with_checksum(data) == data

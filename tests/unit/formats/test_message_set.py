@@ -117,7 +117,7 @@ def test_the_format_of_mixed_logs_needs_a_head_of_61_bytes_and_no_entry_has_fewe
             ENTRIES.verify(memoryview(damaged), frame._replace(position=0))
 
 
-def test_zstd_is_no_codec_of_message_sets() -> None:
+def test_zstd_is_not_a_codec_of_message_sets() -> None:
     entry = bytearray(encode_message(NewRecord(b"x"), magic=1))
     entry[17] = Codec.ZSTD
     with pytest.raises(UnsupportedCompression, match="v1 has no compression codec 4"):

@@ -47,7 +47,7 @@ def test_the_walk_ends_where_the_first_entry_begins_that_the_reader_cannot_take(
 
 @examples(50)
 @given(st.lists(OLD | NEW, min_size=1, max_size=4), LIMITS, st.data())
-def test_it_can_go_on_wherever_the_bytes_were_cut(
+def test_it_can_continue_wherever_the_bytes_were_cut(
     entries: list[bytes], limits: ReaderLimits, draw: st.DataObject
 ) -> None:
     data, pos = b"".join(entries), 0

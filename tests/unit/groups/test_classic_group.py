@@ -452,7 +452,7 @@ def test_the_protocol_is_the_one_with_most_votes_among_those_that_all_have() -> 
     assert [m.metadata for m in answer.members] == [b"a-y", b"b-y", b"c-y"]
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_refuses_further_members() -> None:
     driver = Driver(max_size=2)
     driver.join(new_id="a")
     driver.join(new_id="b")

@@ -79,7 +79,7 @@ def group() -> Driver:
     return Driver()
 
 
-def test_the_second_member_gets_its_half_once_the_first_let_go(group: Driver) -> None:
+def test_the_second_member_gets_its_half_once_the_first_has_released_it(group: Driver) -> None:
     assert group.join("m1") == (1, [0, 1, 2, 3])
     assert group.join("m2") == (2, [])
     assert group.group.state == "Reconciling"
@@ -162,7 +162,7 @@ def test_a_static_member_that_does_not_come_back_goes_with_its_session(group: Dr
     assert not expired(group.group, 45_000).members
 
 
-def test_who_does_not_let_go_in_time_is_expelled(group: Driver) -> None:
+def test_a_member_that_does_not_release_in_time_is_expelled(group: Driver) -> None:
     group.join("m1", rebalance_timeout_ms=5_000)
     group.now = 1_000
     group.join("m2")
@@ -174,7 +174,7 @@ def test_who_does_not_let_go_in_time_is_expelled(group: Driver) -> None:
     assert group.send("m2", 2) == (3, [0, 1, 2, 3])
 
 
-def test_a_full_group_takes_nobody(group: Driver) -> None:
+def test_a_full_group_refuses_members(group: Driver) -> None:
     for number in range(3):
         group.join(f"m{number}")
     assert group.join("m3") is ErrorCode.GROUP_MAX_SIZE_REACHED

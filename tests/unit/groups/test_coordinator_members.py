@@ -117,7 +117,7 @@ def test_an_id_that_was_given_out_makes_the_group(bench: Bench) -> None:
     assert bench.state() == "Empty"
 
 
-def test_until_it_is_loaded_members_are_told_to_ask_again_but_heartbeats_are_well(bench: Bench) -> None:
+def test_until_it_is_loaded_members_must_retry_but_heartbeats_succeed(bench: Bench) -> None:
     bench.stable()
     bench.restart(load=False)
     with pytest.raises(CoordinatorLoading):

@@ -12,7 +12,7 @@ import pytest
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups import offset_migration
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group import GroupTopic
@@ -149,7 +149,7 @@ class Bench:
     def brought(self) -> OffsetMigration:
         """As a start has it."""
         made = OffsetMigration(
-            [self.directory], OsFileSystem(), self.logs, self.ownership, self.peer, self.here.offsets
+            [self.directory], FileSystem(), self.logs, self.ownership, self.peer, self.here.offsets
         )
         made.find()
         return made
@@ -234,7 +234,7 @@ def test_while_a_group_has_members_its_offsets_wait_and_are_looked_at_again(benc
     brought.close()
 
 
-def test_a_restart_goes_on_with_what_is_left(bench: Bench) -> None:
+def test_a_restart_continues_with_what_is_left(bench: Bench) -> None:
     bench.commit(NEAR, A0, 5)
     bench.commit(FAR, A0, 5)
     bench.peer.is_away = True

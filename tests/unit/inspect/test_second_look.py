@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.data_directory import LOCK_NAME
-from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, FileSystem, ReadOnlyFiles
 from kafkalog_broker.disk.process_lock import hold, own_mark
 from kafkalog_broker.inspect.contents import Finding, expected_of, read_contents
 from kafkalog_broker.inspect.inspection import inspection_of
@@ -41,7 +41,7 @@ class ReadingFiles(ReadOnlyFiles):
         return super().scan(directory)
 
 
-class WritingFiles(OsFileSystem):
+class WritingFiles(FileSystem):
     """Calls ``before`` before each change."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ def show(state: Path, seen: Path) -> None:
             (seen / ".new").replace(target)
 
 
-def test_a_change_is_no_damage_whichever_of_its_steps_is_seen(states: list[Path], tmp_path: Path) -> None:
+def test_a_change_seen_at_any_of_its_steps_is_not_damage(states: list[Path], tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     for state in states:
         show(state, seen)
@@ -212,7 +212,7 @@ def test_a_change_is_no_damage_whichever_of_its_steps_is_seen(states: list[Path]
 
 
 @pytest.mark.long("every change before every read")
-def test_a_change_is_no_damage_between_whichever_reads_it_comes(states: list[Path], tmp_path: Path) -> None:
+def test_a_change_between_any_two_reads_is_not_damage(states: list[Path], tmp_path: Path) -> None:
     reads, seen = 0, tmp_path / "seen"
     at = -1
 

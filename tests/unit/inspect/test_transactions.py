@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_broker.cli.broker_app import main
-from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.disk.filesystem import FileSystem, ReadOnlyFiles
 from kafkalog_broker.inspect.export import Source, export
 from kafkalog_broker.inspect.inspection import PartitionPlace
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction, parse_aborted
@@ -75,6 +75,6 @@ def test_dump_log_shows_the_rows(partition: Path, capsys: pytest.CaptureFixture[
 
 def test_an_export_has_the_rows_too(partition: Path, tmp_path: Path) -> None:
     source = Source(PartitionPlace(partition, PARTITION), uuid4(), False, None)
-    export([source], tmp_path / "out", reading=ReadOnlyFiles(), writing=OsFileSystem())
+    export([source], tmp_path / "out", reading=ReadOnlyFiles(), writing=FileSystem())
     (directory,) = (tmp_path / "out").iterdir()
     assert rows_in(directory) == ROWS

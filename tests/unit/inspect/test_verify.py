@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME
-from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.disk.filesystem import FileSystem, ReadOnlyFiles
 from kafkalog_broker.inspect.contents import Finding, read_contents
 from kafkalog_broker.inspect.verify import PartitionReport
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list, write_segment_list
@@ -72,7 +72,7 @@ def test_a_log_begins_where_its_records_were_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 30, 61, 90])
-def test_a_torn_tail_is_no_damage_and_the_next_start_cuts_it_where_the_note_says(
+def test_a_torn_tail_is_not_damage_and_the_next_start_cuts_it_where_the_note_says(
     crashed: Path, left: int
 ) -> None:
     newest = segments(crashed)[-1]
@@ -176,7 +176,7 @@ def test_only_where_a_cleaner_was_there_may_be_gaps(crashed: Path, policy: str, 
     record.write_text(record.read_text() + f"config.cleanup.policy={policy}\n")
     listed = read_segment_list(FILES, crashed)
     assert listed is not None
-    write_segment_list(OsFileSystem(), crashed, replace(listed, cleaned_offset=cleaned_offset))
+    write_segment_list(FileSystem(), crashed, replace(listed, cleaned_offset=cleaned_offset))
     newest = segments(crashed)[-1]
     later = encode_batch([NewRecord(b"x")], base_offset=RECORDS + 5)
     newest.write_bytes(newest.read_bytes() + later)
@@ -230,7 +230,7 @@ def test_an_index_that_leads_astray_is_damage(clean: Path, suffix: str) -> None:
     index = segments(clean)[0].with_suffix(suffix)
     columns = OFFSET_COLUMNS if suffix == ".index" else TIME_COLUMNS
     was = parse_index(index.read_bytes(), columns)
-    other = SparseIndex(index, columns, OpenFiles(OsFileSystem(), 1))
+    other = SparseIndex(index, columns, OpenFiles(FileSystem(), 1))
     rows = list(zip(was.first, was.second, strict=True))
     for number, (first, second) in enumerate(rows):
         other.add(first + (number == len(rows) - 1), second)

@@ -57,7 +57,7 @@ def test_a_log_that_was_closed_is_sound(clean: Path, deep: bool, messages: int |
 
 
 @pytest.mark.parametrize("left", [1, 5, 9, 12])
-def test_a_torn_tail_is_no_damage_and_the_next_start_cuts_it_where_the_note_says(
+def test_a_torn_tail_is_not_damage_and_the_next_start_cuts_it_where_the_note_says(
     crashed: Path, left: int
 ) -> None:
     newest, end = segments(crashed)[-1], size_of(crashed)

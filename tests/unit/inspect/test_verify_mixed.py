@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.scan import Damage, scan
 from pyspark_kafkalog.formats.legacy import assign_entry, read_entry
 from pyspark_kafkalog.formats.message_set import frames
@@ -106,7 +106,7 @@ def test_zeros_and_small_numbers_after_damage_cost_no_long_search(tmp_path: Path
     path = tmp_path / "00000000000.kafka"
     # As a table of numbers looks: offsets and lengths that may be, magic 0 everywhere.
     path.write_bytes(b"\xff" * 30 + b"\0\0\0\0\0\0\0\x01\0\x03\0\0" * 50_000)
-    file = OsFileSystem().open(path)
+    file = FileSystem().open(path)
     try:
         (found,) = list(scan(file, path.stat().st_size, 0))
     finally:

@@ -103,7 +103,7 @@ def test_the_newest_commit_is_found_whatever_the_hint_says(
     assert ledger.head() == commit
 
 
-def test_a_hint_too_long_for_the_name_of_a_file_is_none(tmp_path: Path) -> None:
+def test_a_hint_too_long_for_a_file_name_is_left_out(tmp_path: Path) -> None:
     ledger = Ledger.at(tmp_path, "flights")
     commit = loaded(ledger)
     (tmp_path / "flights" / "HEAD.json").write_bytes(b'{"newest": %d}' % 10**300)
@@ -181,7 +181,7 @@ def test_a_commit_is_found_when_gc_has_removed_its_receipts(ledger: Ledger) -> N
         ledger.commit(plan, mode="job", run="run-2")
 
 
-def test_a_commit_that_nobody_could_read_is_not_stored(ledger: Ledger) -> None:
+def test_an_unreadable_commit_is_not_stored(ledger: Ledger) -> None:
     loaded(ledger)
     with pytest.raises(DamagedRecord, match=r"commits/00000002.json.*'next' is -2, expected a whole number"):
         ledger.rewind_to(Rewind(1, 0, (position(P0, -2),), (), True), "run")

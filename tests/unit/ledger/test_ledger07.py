@@ -116,7 +116,7 @@ def test_a_ledger_of_one_protocol_is_not_read_with_the_other(ledger: Ledger, sto
         todays.identify("", {}, protocol=PROTOCOL_07)
 
 
-def test_a_broker_that_is_away_keeps_its_position_and_goes_on_when_it_is_back(ledger: Ledger) -> None:
+def test_a_broker_that_is_away_keeps_its_position_and_continues_when_it_is_back(ledger: Ledger) -> None:
     head = loaded(ledger, BOTH)
     without = plan_of({B1: facts07(1200, 1)}, head)
     assert without is not None
@@ -153,7 +153,7 @@ def test_rows_of_one_entry_share_their_offset_in_the_digest(ledger: Ledger) -> N
     assert ledger.receipt(plan, plan.ranges[2]) is None
 
 
-def test_a_receipt_of_another_broker_is_none_of_ours(ledger: Ledger, store: MemoryStore) -> None:
+def test_a_receipt_of_another_broker_does_not_count(ledger: Ledger, store: MemoryStore) -> None:
     plan = begun(ledger, {B1: facts07(400, 1), B2: facts07(400, 2)})
     read_all(ledger, plan)
     receipts = "flights/receipts/00000001/clicks"
@@ -162,7 +162,7 @@ def test_a_receipt_of_another_broker_is_none_of_ours(ledger: Ledger, store: Memo
         ledger.commit(plan, mode="job", run="run")
 
 
-def test_a_broker_that_is_no_number_is_damage(ledger: Ledger, store: MemoryStore) -> None:
+def test_a_broker_that_is_not_a_number_is_damage(ledger: Ledger, store: MemoryStore) -> None:
     loaded(ledger, BOTH)
     fields = record(store, "commits/00000001.json")
     rest = {name: value for name, value in fields.items() if name not in ("record", "version", "sha256")}

@@ -37,7 +37,7 @@ def change(store: MemoryStore, name: str, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 201])
-def test_a_load_name_that_is_no_directory_is_refused(name: str) -> None:
+def test_a_load_name_that_is_not_a_directory_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match=r"loadName is .*1 to 200 of the characters"):
         Ledger(MemoryStore(), name)
 

@@ -53,7 +53,7 @@ def load(store: Store, run: str) -> Commit | None:
 
 @pytest.mark.long("thousands of ledger operations")
 @pytest.mark.parametrize("first", range(0, WHOLE_LOAD, 2))
-def test_of_two_drivers_one_commits_wherever_they_meet(first: int) -> None:
+def test_two_drivers_that_meet_anywhere_commit_once(first: int) -> None:
     for second in range(WHOLE_LOAD):
         store = begun_ledger()
         told: list[Commit] = []

@@ -81,7 +81,7 @@ def test_a_changed_digit_anywhere_is_damage() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 20, b"[1]", b"7", b"\xff{}", b'{"version": NaN}', b"[" * 100_000, b"{}"]
 )
-def test_what_is_no_record_is_damaged(data: bytes) -> None:
+def test_an_invalid_record_is_damaged(data: bytes) -> None:
     with pytest.raises(DamagedRecord, match=r"^here .*Restore the file from a copy"):
         unseal("plan", data, "here")
 

@@ -197,7 +197,7 @@ def test_only_what_makes_fewer_files_is_put_together(
     assert [commit.number for commit, _ in small_outputs(live(*outputs), 100)] == chosen
 
 
-def test_of_two_tables_only_the_one_that_was_compacted_changes(ledger: Ledger, table: Path) -> None:
+def test_compacting_one_table_leaves_the_other_alone(ledger: Ledger, table: Path) -> None:
     head = ledger.head()
     assert head is not None
     other = LoadOutput("/other", "kl_compact=00000005/kl_run=r", (), replaces=((1, 5),))

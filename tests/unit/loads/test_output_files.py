@@ -74,7 +74,7 @@ def test_listing_forces_files_and_directories_to_disk(
     assert synced[-1] == table
 
 
-def test_a_torn_file_is_no_output(ledger: Ledger, table: Path) -> None:
+def test_a_torn_file_is_not_output(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     write(table, 1, "part-0.parquet")
     file = table / of_load(1) / "part-0.parquet"
@@ -284,7 +284,7 @@ def test_the_partition_columns_are_those_of_the_directories() -> None:
     assert of() is None
 
 
-def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_no_output(
+def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_not_output(
     ledger: Ledger, table: Path
 ) -> None:
     from pyarrow import orc

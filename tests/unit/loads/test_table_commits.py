@@ -48,7 +48,7 @@ def test_a_record_tells_whose_load_it_is_and_the_next_offsets(ledger: Ledger) ->
 @pytest.mark.parametrize(
     "text", [None, "", "by hand", "[]", '{"kafkalog": 1}', '{"kafkalog": {"load": "x"}}']
 )
-def test_what_others_wrote_is_no_record(text: str | None) -> None:
+def test_what_others_wrote_is_not_a_record(text: str | None) -> None:
     assert lake_table.decode_table_commit(1, text, None) is None
 
 
@@ -61,7 +61,7 @@ def test_a_plan_that_is_in_the_table_is_found_and_one_that_is_not_is_to_be_writt
     assert lake_table.commit_of_plan("t", [*foreign, mine], ledger, plan) == mine
 
 
-def test_the_load_before_stands_in_table_and_ledger(ledger: Ledger) -> None:
+def test_the_load_before_is_in_table_and_ledger(ledger: Ledger) -> None:
     first = loaded(ledger)
     before = noted(ledger, ledger.plan(first.number), 1)
     assert lake_table.commit_of_plan("t", [before], ledger, begun(ledger, MORE)) is None

@@ -27,7 +27,7 @@ def test_the_file_has_kafka_s_rows_in_the_segment_of_the_marker(tmp_path: Path) 
     assert [path.stem for path in (first, second)] == ["00000000000", "00000000003"]
 
 
-def test_there_is_no_file_without_an_aborted_transaction(tmp_path: Path) -> None:
+def test_no_file_is_written_without_an_aborted_transaction(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path)
     log.append(_transactional(1))
     log.end_transaction(1, 0, commit=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.offset_scheme import ByteOffsets, ReadWindow
 from kafkalog_broker.log.retention import SegmentFacts, offsets_before
@@ -114,7 +114,7 @@ def test_each_flush_tells_how_much_more_readers_see(tmp_path: Path) -> None:
     assert told == [(PARTITION, both, both), (PARTITION, len(ONE), both + len(ONE))]
 
 
-def test_a_flush_of_a_later_log_shows_nobody_more(tmp_path: Path) -> None:
+def test_a_flush_of_a_later_log_shows_readers_nothing_more(tmp_path: Path) -> None:
     told: list[object] = []
     _, log = open_log(tmp_path, grown=lambda *args: told.append(args))
     log.append(batch(b"x"))
@@ -195,7 +195,7 @@ def test_after_a_restart_the_files_say_how_old_they_are(tmp_path: Path) -> None:
     assert log.start_offset == len(ONE)
 
 
-def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_log_that_has_lost_all_of_its_segments_continues_where_it_was(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_first(tmp_path, clock=clock, flush_messages=100, retention_ms=1000)
     log.append(ONE)
@@ -208,7 +208,7 @@ def test_a_log_that_has_lost_all_of_its_segments_goes_on_where_it_was(tmp_path: 
 
 
 def test_bytes_before_a_segment_are_not_taken_from_it(tmp_path: Path) -> None:
-    scheme = ByteOffsets(13, tmp_path / "00000000013.kafka", 4096, OpenFiles(OsFileSystem(), 1))
+    scheme = ByteOffsets(13, tmp_path / "00000000013.kafka", 4096, OpenFiles(FileSystem(), 1))
     with pytest.raises(CorruptMessage, match="bytes 5 to 12 of the log are missing"):
         scheme.cut(ReadWindow(5, 26, 100, False, 13, 26), lambda start, end, first: iter(()))
 
@@ -257,7 +257,7 @@ def test_offsets_are_those_of_segments_by_their_times(
     assert offsets_before(segments, 50, 1000, timestamp, max_count) == found
 
 
-def test_of_a_segment_that_cannot_be_read_yet_there_is_no_end() -> None:
+def test_a_segment_that_cannot_be_read_yet_has_no_end() -> None:
     assert offsets_before(facts((0, 100)), 0, 1000, LATEST, 9) == (0,)
     assert offsets_before(facts((0, 100), (20, 200)), 20, 1000, LATEST, 9) == (20, 0)
     assert offsets_before(facts((0, 100), (20, 200)), 10, 1000, LATEST, 9) == (10, 0)

@@ -20,7 +20,7 @@ from tests.support.manual_clock import ManualClock
 DAY_MS = 86_400_000
 
 
-def test_a_reader_of_a_segment_that_is_replaced_goes_on(tmp_path: Path) -> None:
+def test_a_reader_of_a_segment_that_is_replaced_continues(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     manager, log = open_log(tmp_path, clock=clock, **COMPACT)
     put(log, *((b"k", b"value %d" % n) for n in range(20)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, read_segment_list
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError
 from pyspark_kafkalog.formats.compression import Codec
@@ -84,7 +84,7 @@ def test_a_start_never_goes_back_and_not_beyond_the_end(tmp_path: Path) -> None:
     assert values(log) == [b"2"]
 
 
-def test_retention_goes_on_from_a_start_within_a_segment(tmp_path: Path) -> None:
+def test_retention_continues_from_a_start_within_a_segment(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
     config = {"segment_bytes": 2 * ONE, "retention_bytes": 2 * ONE}
     manager, log = open_log(tmp_path, clock=clock, **config)
@@ -94,7 +94,7 @@ def test_retention_goes_on_from_a_start_within_a_segment(tmp_path: Path) -> None
     assert [facts.base_offset for facts in log.facts()] == [1, 2, 4]
     manager.apply_retention()
     assert log.start_offset == 4
-    listed = read_segment_list(OsFileSystem(), log.path)
+    listed = read_segment_list(FileSystem(), log.path)
     assert listed is not None
     assert listed.start_offset == 0
     crash(manager)

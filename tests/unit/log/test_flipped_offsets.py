@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.scan import FoundBatch, scan
 from pyspark_kafkalog.errors import CorruptMessage
@@ -58,7 +58,7 @@ def write(
 
 def places(path: Path) -> list[tuple[int, int, int]]:
     """Position, and the offsets from the first up to the next one's, of what lies in a segment."""
-    file, data = OsFileSystem().open(path), path.read_bytes()
+    file, data = FileSystem().open(path), path.read_bytes()
     try:
         found, first = [], int(path.stem)
         for each in scan(file, len(data), first):
@@ -184,7 +184,7 @@ def test_after_sigkill_a_change_above_the_recovery_point_is_cut_off_and_one_belo
             assert log.append(v2(1)).base_offset == log.end_offset - 3
             crash(manager)
             break
-    assert isinstance(next(iter(scan(OsFileSystem().open(newest), newest.stat().st_size, 0))), FoundBatch)
+    assert isinstance(next(iter(scan(FileSystem().open(newest), newest.stat().st_size, 0))), FoundBatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_broker.disk.data_directory import read_table, write_table
-from kafkalog_broker.disk.filesystem import FileSystem, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import StorageError
@@ -136,7 +136,7 @@ def test_a_log_that_is_longer_than_it_was_closed_is_checked(tmp_path: Path) -> N
 
 
 def test_a_table_is_read_back_and_any_change_to_it_is_seen(tmp_path: Path) -> None:
-    files, path = OsFileSystem(), tmp_path / "table"
+    files, path = FileSystem(), tmp_path / "table"
     assert read_table(files, path) is None
     for table in ({}, {"t_0": (1, 2, 3), "u_1": (), "v_2": (10**30, -1)}):
         write_table(files, path, table, durable=False)

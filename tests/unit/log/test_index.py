@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.offset_scheme import SparseIndex
 from tests.support.log.logs import START_MS, batch, open_log, read_all
 
@@ -10,7 +10,7 @@ CONFIG = {"index_interval_bytes": 200, "segment_bytes": 2000}
 
 
 def _index(tmp_path: Path) -> SparseIndex:
-    return SparseIndex(tmp_path / "x.index", "qi", OpenFiles(OsFileSystem(), 4))
+    return SparseIndex(tmp_path / "x.index", "qi", OpenFiles(FileSystem(), 4))
 
 
 def test_the_last_row_at_or_below_a_value_is_found(tmp_path: Path) -> None:

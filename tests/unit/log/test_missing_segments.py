@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.disk.data_directory import RECOVERY_POINTS_NAME
-from kafkalog_broker.disk.filesystem import OsFileSystem, ReadOnlyFiles
+from kafkalog_broker.disk.filesystem import FileSystem, ReadOnlyFiles
 from kafkalog_broker.inspect.contents import read_contents
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.recovery import STRAY_NAME
@@ -170,7 +170,7 @@ def test_a_partition_with_missing_data_is_offline_and_its_files_stay_as_they_are
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "SIGKILL"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_with_truncate_the_log_goes_on_after_what_is_missing_and_removes_nothing(
+def test_with_truncate_the_log_continues_after_what_is_missing_and_removes_nothing(
     tmp_path: Path, case: Case, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = write(tmp_path, clean=clean)
@@ -228,13 +228,13 @@ def test_a_log_without_its_list_starts_as_it_was_and_gets_a_new_one(
     tmp_path: Path, lost: str, clean: bool
 ) -> None:
     path = write(tmp_path, clean=clean)
-    before = read_segment_list(OsFileSystem(), path)
+    before = read_segment_list(FileSystem(), path)
     (path / SEGMENT_LIST_NAME).write_bytes(b"rubbish") if lost != "no list" else (
         path / SEGMENT_LIST_NAME
     ).unlink()
     _, log = open_log(tmp_path, **CONFIG)
     assert values(log) == WHOLE
-    assert read_segment_list(OsFileSystem(), path) == before
+    assert read_segment_list(FileSystem(), path) == before
     assert before == SegmentList(
         (FullSegment(0, 3, 3 * ONE), FullSegment(3, 6, 3 * ONE), FullSegment(6, 9, 3 * ONE)), 9
     )
@@ -416,11 +416,11 @@ def _reads(manager: LogManager) -> list[bytes | None] | type[KafkaError]:
 
 def test_a_write_of_the_list_by_a_cleaner_is_what_a_start_goes_by(tmp_path: Path) -> None:
     path = write(tmp_path, clean=True)
-    listed = read_segment_list(OsFileSystem(), path)
+    listed = read_segment_list(FileSystem(), path)
     assert listed is not None
     segment(path, 3).unlink()
     assert _reads(open_manager(tmp_path, **CONFIG)) is StorageError
     crash_all()
     full = tuple(each for each in listed.full if each.base_offset != 3)
-    write_segment_list(OsFileSystem(), path, SegmentList(full, listed.active, cleaned_offset=6))
+    write_segment_list(FileSystem(), path, SegmentList(full, listed.active, cleaned_offset=6))
     assert _reads(open_manager(tmp_path, **CONFIG)) == WHOLE[:3] + WHOLE[6:]

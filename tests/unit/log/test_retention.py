@@ -99,7 +99,7 @@ def test_a_policy_that_fails_deletes_nothing(answer: int, said: str) -> None:
         ".rel:OfOwn",
     ],
 )
-def test_a_policy_that_is_no_class_is_refused(name: str) -> None:
+def test_a_policy_that_is_not_a_class_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match=rf"log\.retention\.policy={name} .*allowed: module:Class"):
         policy_named(name)
 
@@ -192,7 +192,7 @@ def test_a_log_whose_start_moved_while_the_policy_was_asked_waits_for_the_next_r
     manager.close()
 
 
-def test_a_policy_that_goes_on_failing_is_logged_once_and_everything_is_kept(
+def test_a_policy_that_keeps_failing_is_logged_once_and_everything_is_kept(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = policy_named(OWN)

@@ -110,7 +110,7 @@ def test_an_end_that_is_cut_short_is_reported_with_its_place(path: Path, left: i
     assert found[2].reason
 
 
-def test_after_much_that_is_no_entry_the_next_one_is_found_soon(path: Path) -> None:
+def test_after_much_that_is_not_an_entry_the_next_one_is_found_soon(path: Path) -> None:
     noise = random.Random(7).randbytes(2 << 20)
     last = entry(b"last")
     found, calls = counted(

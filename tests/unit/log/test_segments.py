@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OpenFiles, OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.offset_scheme import LogicalOffsets
 from kafkalog_broker.log.segment import base_offset_of, segment_name
 from tests.support.log.logs import START_MS, batch, open_log, open_manager, read_all, values
@@ -96,7 +96,7 @@ def test_a_full_index_begins_a_new_segment(tmp_path: Path) -> None:
 
 
 def test_offsets_beyond_what_an_index_row_holds_begin_a_new_segment(tmp_path: Path) -> None:
-    scheme = LogicalOffsets(0, tmp_path / "0.kafka", 4096, OpenFiles(OsFileSystem(), 1))
+    scheme = LogicalOffsets(0, tmp_path / "0.kafka", 4096, OpenFiles(FileSystem(), 1))
     assert scheme.has_room(100, 2**31 - 1, 1 << 20)
     assert not scheme.has_room(100, 2**31, 1 << 20)
     assert not scheme.has_room(2**31, 5, 1 << 20)

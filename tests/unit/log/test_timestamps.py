@@ -13,7 +13,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import batch, open_log
 
 
-def test_control_records_are_no_answer(tmp_path: Path) -> None:
+def test_control_records_are_not_an_answer(tmp_path: Path) -> None:
     _, log = open_log(tmp_path)
     marker = bytearray(encode_control(ControlType.ABORT, producer_id=1, producer_epoch=0, timestamp=50))
     log.append(batch(b"0", timestamps=[10]))

@@ -26,7 +26,7 @@ def test_a_later_record_overtakes_what_is_pending_but_it_stays_unstable() -> Non
     assert pending.end(7, commit=True) == {}
 
 
-def test_of_two_transactions_the_later_record_wins_whichever_is_committed_first() -> None:
+def test_the_later_record_of_two_transactions_wins_whichever_commits_first() -> None:
     for order in ((7, 8), (8, 7)):
         pending = PendingOffsets()
         pending.add(7, 10, {KEY: ONE})

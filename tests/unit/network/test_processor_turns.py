@@ -320,7 +320,7 @@ def test_a_stop_waits_for_a_worker_within_its_grace_and_not_beyond(worked: Worke
             assert received(one) == expected
 
 
-def test_a_request_whose_connection_is_closed_before_its_turn_is_not_begun_and_let_go_of(
+def test_a_request_whose_connection_closes_before_its_turn_is_dropped(
     worked: Worked,
 ) -> None:
     with rounds(worked) as running:

@@ -89,7 +89,7 @@ class TestRequestMemory:
         memory = RequestMemory()
         assert all(memory.reserve(1 << 40, _never).granted for _ in range(10))
 
-    def test_whatever_happens_the_limit_holds_and_everybody_has_its_turn(self) -> None:
+    def test_the_limit_always_holds_and_every_request_has_its_turn(self) -> None:
         chance = random.Random(12)
         memory = RequestMemory(40 * MIB, largest_bytes=LARGE)
         all_of_them: list[Reservation] = []

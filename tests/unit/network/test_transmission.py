@@ -24,7 +24,7 @@ def _parts() -> tuple[list[object], list[FakeRegion], bytes]:
 
 
 @pytest.mark.parametrize("join_bytes", [transmission_module._JOIN_BYTES, 0], ids=["copied", "gathered"])
-def test_sending_can_stop_and_go_on_at_every_byte(monkeypatch: pytest.MonkeyPatch, join_bytes: int) -> None:
+def test_sending_can_pause_at_every_byte(monkeypatch: pytest.MonkeyPatch, join_bytes: int) -> None:
     monkeypatch.setattr(transmission_module, "_JOIN_BYTES", join_bytes)
     whole = _parts()[2]
     for cut in range(len(whole) + 1):

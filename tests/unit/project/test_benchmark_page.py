@@ -118,7 +118,7 @@ def test_the_table_of_goals_is_computed_from_the_results() -> None:
     assert len(lines) == len(LINES) > 60
 
 
-def test_every_goal_stands_in_one_line_of_the_table() -> None:
+def test_every_goal_is_in_one_line_of_the_table() -> None:
     with_goals = {module: goals for module in MODULES if (goals := goals_of(results_of(module)))}
     assert with_goals.keys() == {line.module for line in LINES}
     for module, goals in with_goals.items():

@@ -42,7 +42,7 @@ def test_a_files_table_has_its_handlers_and_the_versions_that_they_serve() -> No
         assert {row["API"] for row in docstring_table(sys.modules[module].__doc__ or "")} == names
 
 
-def test_a_row_goes_on_in_lines_without_a_first_cell() -> None:
+def test_a_row_continues_in_lines_without_a_first_cell() -> None:
     table = "Before.\n\nAPI  Left out\n---  -------\nA    one, and\n     two\nBcd  three\n\nAfter."
     assert docstring_table(table) == [
         {"API": "A", "Left out": "one, and two"},

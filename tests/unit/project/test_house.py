@@ -60,7 +60,7 @@ def test_two_circles_that_one_imports_are_two() -> None:
     assert circles(graph) == [["c", "d", "e"], ["a", "b"]]
 
 
-def test_docstrings_comments_and_blanks_are_no_code() -> None:
+def test_docstrings_comments_and_blanks_are_not_code() -> None:
     assert code_lines(FILES["broker/kafkalog_broker/index.py"]) == 3
 
 

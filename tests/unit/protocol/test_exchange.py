@@ -100,7 +100,7 @@ def test_the_header_of_an_apiversions_request_from_the_future_can_be_read() -> N
         b"\0\3\0\1\0\0\0\1\0\2\xff\xfe", b"\0\3\0\1\0\0\0\1\xff\xfe",
     ],
 )  # fmt: skip
-def test_a_header_cut_short_or_with_a_client_id_that_is_none_is_an_invalid_request(frame: bytes) -> None:
+def test_a_header_cut_short_or_with_an_invalid_client_id_is_an_invalid_request(frame: bytes) -> None:
     with pytest.raises(InvalidRequest, match="request header"):
         decode_header(frame)
 
@@ -121,7 +121,7 @@ def test_a_broker_that_knows_no_such_version_is_understood(asked_version: int) -
     assert decode_response(ApiKey.API_VERSIONS, asked_version, frame) == (1, refusal)
 
 
-def test_an_apiversions_answer_that_is_no_refusal_must_be_in_the_version_asked() -> None:
+def test_an_apiversions_answer_that_is_not_a_refusal_must_be_in_the_version_asked() -> None:
     frame = joined(encode_response(ApiVersionsResponse(), version=0, correlation_id=1))[4:]
     with pytest.raises(InvalidRequest, match="ApiVersionsResponse v3"):
         decode_response(ApiKey.API_VERSIONS, 3, frame)

@@ -106,7 +106,7 @@ def test_a_known_tagged_field_must_fill_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name)
-def test_a_megabyte_of_zeros_or_ones_is_no_trouble(api: object) -> None:
+def test_a_megabyte_of_zeros_or_ones_does_no_harm(api: object) -> None:
     for version in range(api.versions.min, api.versions.max + 1):  # type: ignore[attr-defined]
         for fill in (b"\0", b"\1", b"\x7f", b"\xff"):
             body = fill * (1 << 16)

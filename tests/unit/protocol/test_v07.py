@@ -117,7 +117,7 @@ def test_the_length_of_a_topic_counts_bytes() -> None:
         ("0002 0000 00", "its fields end at byte 4 of 5"),
     ],
 )
-def test_what_is_no_request_is_refused_with_the_reason(frame: str, why: str) -> None:
+def test_an_invalid_request_is_refused_with_the_reason(frame: str, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         decode_request(bytes.fromhex(frame))
 
@@ -235,7 +235,7 @@ def test_the_messages_of_a_multiproduce_stand_among_its_parts_untouched() -> Non
         (RequestType.MULTIPRODUCE, "0000"),
     ],
 )
-def test_what_is_no_answer_is_refused(kind: RequestType, frame: str) -> None:
+def test_an_invalid_answer_is_refused(kind: RequestType, frame: str) -> None:
     with pytest.raises(InvalidRequest):
         decode_response(kind, bytes.fromhex(frame))
 

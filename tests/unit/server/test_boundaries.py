@@ -60,7 +60,7 @@ def test_a_walk_is_remembered_so_that_the_next_one_is_short(tmp_path: Path) -> N
         assert PLENTY - warm._left <= 3 * SPACING_BYTES / 8
 
 
-def test_a_walk_stops_with_its_allowance_and_the_next_goes_on_from_there(tmp_path: Path) -> None:
+def test_a_walk_stops_with_its_allowance_and_the_next_continues_from_there(tmp_path: Path) -> None:
     _, log, starts = filled(tmp_path, [90] * 20_000, segment_bytes=1 << 30)
     boundaries = Boundaries()
     found = [boundaries.find(log, starts[-1], Allowance(500_000 // 8)) for _ in range(5)]

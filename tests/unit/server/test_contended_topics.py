@@ -153,7 +153,7 @@ def test_what_is_being_deleted_is_gone_and_cannot_be_made(
     assert len(topics.create("t", 2).partitions) == 2
 
 
-def test_after_a_crash_half_a_topic_is_none(
+def test_after_a_crash_a_half_created_topic_does_not_exist(
     manager: LogManager, files: ContendedFiles, tmp_path: Path
 ) -> None:
     def meanwhile() -> None:

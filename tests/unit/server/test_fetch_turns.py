@@ -6,7 +6,7 @@ from pyspark_kafkalog.types import TopicPartition
 A, B = TopicPartition("t", 3), TopicPartition("t", 4)
 
 
-def test_a_client_goes_on_where_its_last_answer_had_no_room() -> None:
+def test_a_client_continues_where_its_last_answer_had_no_room() -> None:
     turns = FetchTurns()
     turns.note("one:1", A)
     turns.note("two:2", B)

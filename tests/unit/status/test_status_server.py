@@ -280,7 +280,7 @@ def test_stopping_ends_the_requests_in_hand(server: StatusServer, monkeypatch: p
     ],
     ids=["no HTTP", "a long line", "many headers"],
 )
-def test_what_is_no_request_is_refused(server: StatusServer, request_bytes: bytes) -> None:
+def test_an_invalid_request_is_refused(server: StatusServer, request_bytes: bytes) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(request_bytes + b"\r\n\r\n")
@@ -317,7 +317,7 @@ def test_an_address_that_is_taken_is_an_error(server: StatusServer, health: Heal
 
 
 @pytest.mark.parametrize("text", ["9308", "host:", ":9308", "host:x", "host:70000", "host:-1", ""])
-def test_an_address_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match=r"metrics\.listener=.* is not allowed; allowed: host:port"):
         parse_listener(text, "metrics.listener")
 

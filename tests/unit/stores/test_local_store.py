@@ -186,7 +186,7 @@ def test_urls_of_dbfs_are_refused_everywhere() -> None:
 
 
 @pytest.mark.parametrize("make", [MemoryStore, lambda: None])
-def test_a_good_store_stands_the_proof_and_is_left_clean(tmp_path: Path, make: Any) -> None:
+def test_a_good_store_passes_the_check_and_is_left_clean(tmp_path: Path, make: Any) -> None:
     store = make() or LocalStore(tmp_path)
     check_store(SubStore(store, "flights"))
     if isinstance(store, MemoryStore):
@@ -230,7 +230,7 @@ def test_a_store_that_shows_half_a_record_is_refused() -> None:
         check_store(Torn())
 
 
-def test_a_store_whose_lock_lets_everybody_in_is_refused() -> None:
+def test_a_store_whose_lock_excludes_nobody_is_refused() -> None:
     class Open(MemoryStore):
         def hold(self, name: str, holder: str) -> Any:
             return MemoryStore().hold(name, holder)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.transactions.markers import Markers
@@ -59,7 +59,7 @@ class Bench:
         self.logs.start()
         for name in ("t", TRANSACTIONS_TOPIC):
             self.logs.create_topic(name, uuid4(), 1, {})
-        ids = ProducerIds([directory], OsFileSystem(), run=lambda work: work())
+        ids = ProducerIds([directory], FileSystem(), run=lambda work: work())
         ids.reserve()
         self.coordinator = TransactionCoordinator(
             self.logs,
@@ -146,7 +146,7 @@ def test_time_ends_nothing_that_another_broker_coordinates(bench: Bench) -> None
     assert (bench.log_end(), bench.log_end(keeper)) == (end, end_of_ids)
 
 
-def test_an_id_goes_on_where_it_was_when_its_partition_comes_back(bench: Bench) -> None:
+def test_an_id_continues_where_it_was_when_its_partition_comes_back(bench: Bench) -> None:
     producer = bench.open()
     bench.see(ErrorCode.NOT_COORDINATOR)
     bench.see(None)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.disk.filesystem import OsFileSystem
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.transactions.producer_ids import BLOCK_SIZE, FILE_NAME, NoProducerId, ProducerIds
 from pyspark_kafkalog.errors import ErrorCode, StorageError
 
 Take = Callable[[int, int], int]
 
 
-class BrokenFiles(OsFileSystem):
+class BrokenFiles(FileSystem):
     """A disk on which nothing can be renamed in the directories named."""
 
     def __init__(self, *broken: Path) -> None:
@@ -25,9 +25,9 @@ class BrokenFiles(OsFileSystem):
         super().rename(source, target)
 
 
-def made(*directories: Path, files: OsFileSystem | None = None, take: Take | None = None) -> ProducerIds:
+def made(*directories: Path, files: FileSystem | None = None, take: Take | None = None) -> ProducerIds:
     """Reserves in the thread that asks."""
-    return ProducerIds(directories, files or OsFileSystem(), take, run=lambda work: work())
+    return ProducerIds(directories, files or FileSystem(), take, run=lambda work: work())
 
 
 def next_of(ids: ProducerIds) -> int:
@@ -119,7 +119,7 @@ def test_nobody_waits_while_a_block_is_reserved_and_all_who_asked_hear_of_it(tmp
         assert goes_on.wait(60)
         return at_least
 
-    ids = ProducerIds([tmp_path], OsFileSystem(), take)
+    ids = ProducerIds([tmp_path], FileSystem(), take)
     for _ in range(3):
         ids.reserve(heard.release)
     assert begun.wait(60)
@@ -140,7 +140,7 @@ def test_a_block_is_followed_by_the_next(tmp_path: Path) -> None:
 
 
 def test_threads_share_without_doubles(tmp_path: Path) -> None:
-    ids = ProducerIds([tmp_path], OsFileSystem())
+    ids = ProducerIds([tmp_path], FileSystem())
     got: list[int] = []
 
     def take() -> None:

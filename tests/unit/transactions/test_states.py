@@ -179,7 +179,7 @@ def test_end_with_an_epoch_for_each_transaction(
     )
 
 
-def test_after_its_last_epoch_a_producer_goes_on_with_a_new_id() -> None:
+def test_after_its_last_epoch_a_producer_continues_with_a_new_id() -> None:
     decided = states.end_with_epoch(
         known(CoordinatorState.ONGOING, LAST_EPOCH), 7, LAST_EPOCH, commit=True, now_ms=NOW
     )

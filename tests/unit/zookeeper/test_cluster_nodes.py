@@ -55,7 +55,7 @@ def test_a_topic_is_read_as_it_was_written(topic_id: UUID, owners: list[int], pe
     assert read_deleted(NODES.deletion(topic_id).rpartition("/")[2], write_deleted(deleted)) == deleted
 
 
-def test_a_topic_without_partitions_is_none_but_07_may_have_its_name() -> None:
+def test_a_topic_without_partitions_does_not_exist_but_07_may_use_its_name() -> None:
     for data in (b"", b'{"version":3,"partitions":{}}', write_name_07(())):
         assert read_topic("t", data) is None
         assert read_name_07("t", data) == frozenset()

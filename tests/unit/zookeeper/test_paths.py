@@ -62,7 +62,7 @@ def test_the_two_spellings_do_not_meet_by_default() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["kafka", "", "/a//b", "/a/../b", "/."])
-def test_a_prefix_that_is_no_path_is_refused(prefix: str) -> None:
+def test_a_prefix_that_is_not_a_path_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidConfig):
         V07Layout(prefix)
 

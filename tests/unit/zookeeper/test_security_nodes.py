@@ -45,7 +45,7 @@ def test_a_change_names_its_resource(pattern_type: PatternType) -> None:
     "entries",
     [b"{}", b"[1]", b'[{"principal":"User:a"}]', b'[{"principal":1,"host":"*","operation":"Read"}]'],
 )
-def test_acls_that_are_none_are_refused(entries: bytes) -> None:
+def test_invalid_acls_are_refused(entries: bytes) -> None:
     with pytest.raises(MalformedNode, match="the ACLs of Topic 't'"):
         read_acls(TOPIC, b'{"version":1,"acls":%s}' % entries)
 

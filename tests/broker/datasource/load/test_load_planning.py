@@ -346,7 +346,7 @@ def test_a_recreated_topic_is_not_read_on_in_silence(
         loads.begin(onTopicRecreated="earliest")
 
 
-def test_a_change_of_the_isolation_level_loses_nothing_and_is_no_new_topic(
+def test_a_change_of_the_isolation_level_loses_nothing_and_is_not_a_new_topic(
     loads: Loads, log: ScriptedLog
 ) -> None:
     """An open transaction begins at offset 12: under read_committed the log ends there."""
@@ -389,7 +389,7 @@ def test_a_partition_that_came_later_is_read_whole(
     assert reasons(plan)[f"{rows.name}-2"] == "new partition"
 
 
-def test_a_partition_that_is_left_out_for_once_goes_on_where_it_was(
+def test_a_partition_that_is_left_out_for_once_continues_where_it_was(
     running_broker: EmbeddedBroker, client: RawClient, real: tuple[Loads, Topic], tmp_path: Path
 ) -> None:
     _, rows = real

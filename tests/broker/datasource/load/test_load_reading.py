@@ -194,7 +194,7 @@ def test_what_an_earlier_run_read_does_not_complete_a_later_one(
     assert [(t.start, t.end) for t in planned(reader(broker, ledger))] == [(15, 20)]
 
 
-def test_of_two_runs_at_once_one_commits(broker: ScriptedBroker, ledger: Ledger) -> None:
+def test_two_runs_at_once_commit_once(broker: ScriptedBroker, ledger: Ledger) -> None:
     one, two = reader(broker, ledger), reader(broker, ledger)
     ones, twos = planned(one), planned(two)
     assert [(t.plan, t.start, t.end) for t in ones] == [(t.plan, t.start, t.end) for t in twos]
@@ -227,7 +227,7 @@ def test_a_second_attempt_that_sees_other_records_is_an_error(
         offsets(source, first)
 
 
-def test_what_is_lost_stands_in_the_receipt(broker: ScriptedBroker, log: ScriptedLog, ledger: Ledger) -> None:
+def test_what_is_lost_is_in_the_receipt(broker: ScriptedBroker, log: ScriptedLog, ledger: Ledger) -> None:
     source = reader(broker, ledger, failOnDataLoss="false", maxRecordsPerPartition="100")
     strict = reader(broker, ledger, maxRecordsPerPartition="100")
     (task,) = planned(source)

@@ -72,7 +72,7 @@ def test_several_in_a_row_are_left_out(broker: Broker07) -> None:
     assert read(broker, [bad, *SETS[:3], bad, bad, b"\xff" * 40, *SETS[3:], bad]) == VALUES
 
 
-def test_a_message_that_is_too_large_is_no_damage(broker: Broker07) -> None:
+def test_a_message_that_is_too_large_is_not_damage(broker: Broker07) -> None:
     large = encode_set([bytes(5000)])
     with pytest.raises(MessageTooLarge):
         read(broker, [*SETS[:2], large, *SETS[2:]], **{"kafka.fetch.size": "100"})

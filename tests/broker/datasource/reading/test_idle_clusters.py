@@ -54,7 +54,7 @@ def connected(idle: IdleClusters, config: ConsumerConfig) -> Cluster:
     return cluster
 
 
-def test_the_next_task_goes_on_with_the_same_connection(idle: IdleClusters, config: ConsumerConfig) -> None:
+def test_the_next_task_continues_with_the_same_connection(idle: IdleClusters, config: ConsumerConfig) -> None:
     first = connected(idle, config)
     connection = first.any_connection()
     idle.give_back(first)
@@ -63,7 +63,7 @@ def test_the_next_task_goes_on_with_the_same_connection(idle: IdleClusters, conf
     assert second.any_connection() is connection
 
 
-def test_a_cluster_in_use_is_nobody_elses(idle: IdleClusters, config: ConsumerConfig) -> None:
+def test_a_cluster_in_use_is_not_given_to_another(idle: IdleClusters, config: ConsumerConfig) -> None:
     first = idle.take(config)
     second = idle.take(config)
     assert second is not first

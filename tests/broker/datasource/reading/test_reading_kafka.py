@@ -147,7 +147,7 @@ def test_retention_between_two_fetches_that_shows_in_the_answer_only(fail_on_dat
         assert (found, loss) == ([*range(5), *range(10, 15)], "")
 
 
-def test_a_gap_that_compaction_left_is_no_loss(fail_on_data_loss: str) -> None:
+def test_a_gap_that_compaction_left_is_not_a_loss(fail_on_data_loss: str) -> None:
     gaps = (range(1, 4, 2), range(10, 15), range(20, 40, 5))
     with serving(ScriptedLog(batches(*gaps))) as broker:
         found, loss = read_or_loss(broker, task(0, 36), fail_on_data_loss)

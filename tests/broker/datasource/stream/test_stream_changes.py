@@ -286,7 +286,7 @@ def test_s20_offsets_of_a_newer_release_stop_the_query(new_topic: NewTopic, star
         start(newer, subscribe=topic.name).batch()
 
 
-def test_s19_a_checkpoint_of_sparks_own_connector_goes_on(new_topic: NewTopic, start: Start) -> None:
+def test_s19_a_checkpoint_of_sparks_own_connector_continues(new_topic: NewTopic, start: Start) -> None:
     topic = new_topic(2)
     topic.add(*range(5), partition=0)
     theirs = Checkpoint([f'{{"{topic.name}":{{"1":0,"0":3}}}}'], committed=1)

@@ -105,7 +105,7 @@ def test_a_query_with_a_new_checkpoint_starts_over(
     assert values(start(Checkpoint(), **options)) == [[]]
 
 
-def test_a_start_is_spent_when_a_restarted_query_goes_on(
+def test_a_start_is_spent_when_a_restarted_query_continues(
     new_topic: NewTopic, start: Start, kept: dict[str, str]
 ) -> None:
     topic, checkpoint = new_topic(), Checkpoint()
@@ -145,7 +145,7 @@ def test_s6_partitions_that_came_since_do_not_change_a_first_batch_that_was_kept
     assert values(start(checkpoint, **options)) == [[3], [4]]
 
 
-def test_s6_a_start_that_was_kept_by_half_is_none(
+def test_s6_a_half_stored_start_does_not_count(
     new_topic: NewTopic,
     start: Start,
     cluster: Cluster,
@@ -192,7 +192,7 @@ def test_a_start_of_a_newer_version_is_reported(
         start(Checkpoint(), **options).batch()
 
 
-def test_partitions_that_came_before_the_repeated_first_batch_are_no_loss(
+def test_partitions_that_came_before_the_repeated_first_batch_are_not_a_loss(
     new_topic: NewTopic, start: Start
 ) -> None:
     """Without a place the start is resolved anew, and has the new topic; the planned end has not."""
@@ -246,7 +246,7 @@ def test_the_group_gets_the_offsets_of_each_finished_batch(
     assert committed(cluster, topic_name) == {"0": (6, ""), "1": (0, "")}
 
 
-def test_a_stream_may_begin_where_its_group_stands(
+def test_a_stream_may_begin_where_its_group_is(
     new_topic: NewTopic, start: Start, cluster: Cluster, topic_name: str
 ) -> None:
     topic = new_topic(2)

@@ -44,7 +44,7 @@ def test_s7_the_largest_limit_does_not_overflow(uneven: Topic, start: Start) -> 
     assert [len(b.rows) for b in run.batches()] == [113]
 
 
-def test_s8_a_limit_is_shared_by_uneven_partitions_and_goes_on_after_a_restart(
+def test_s8_a_limit_is_shared_by_uneven_partitions_and_continues_after_a_restart(
     uneven: Topic, start: Start
 ) -> None:
     checkpoint = Checkpoint()

@@ -83,7 +83,7 @@ def test_s27_to_s29_batches_may_be_cut_anywhere_in_a_transaction(level: str, lim
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_s27_and_s28_markers_are_no_rows_wherever_they_stand(level: str) -> None:
+def test_s27_and_s28_markers_are_not_rows_wherever_they_are(level: str) -> None:
     log = ScriptedLog(marker(ControlType.COMMIT, 0) + batches(range(1, 4)))
     checkpoint = Checkpoint()
     with serving(log) as broker:

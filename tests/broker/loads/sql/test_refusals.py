@@ -211,7 +211,7 @@ def test_rows_of_a_frame_whose_load_somebody_gave_up_meanwhile_have_lost(
     assert either.query(f'SELECT COUNT(*) FROM "{either.table}"') == [(0,)]
 
 
-def test_ranges_that_are_not_in_the_drivers_database_are_no_load(
+def test_ranges_that_are_not_in_the_drivers_database_are_not_a_load(
     warehouse: Warehouse, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("pyspark_kafkalog.loads.sql.sql_table.SqlTasks.write", lambda self, index: True)

@@ -304,7 +304,7 @@ def test_order_is_kept_after_a_batch_expired(broker: ScriptedBroker, log: FakeLo
     assert log.values() == [b"before", *[b"lost"] * arrived, *numbered(20)]
 
 
-def test_a_full_buffer_lets_go_on_as_records_are_delivered(
+def test_a_full_buffer_accepts_again_as_records_are_delivered(
     broker: ScriptedBroker, log: FakeLog, make: Any
 ) -> None:
     producer = make(buffer_memory=10_000, linger_ms=600_000)

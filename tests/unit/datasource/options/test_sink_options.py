@@ -77,7 +77,7 @@ def test_w7_options_that_cannot_be_had_are_refused_with_the_way_out(name: str, s
     assert said in str(caught.value)
 
 
-def test_options_of_reads_and_of_spark_itself_are_no_mistakes(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_of_reads_and_of_spark_itself_are_not_mistakes(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         parse_sink_options({**SERVERS, "checkpointLocation": "/c", "queryName": "q"})
         assert caplog.messages == []

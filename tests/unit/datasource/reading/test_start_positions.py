@@ -54,7 +54,7 @@ def test_two_lines_may_say_the_same_but_not_otherwise(tmp_path: Path) -> None:
         "tcp://h:1\tt\t2147483648\t5",
     ],
 )
-def test_a_line_that_is_none_is_reported_with_its_place(tmp_path: Path, line: str) -> None:
+def test_an_invalid_line_is_reported_with_its_place(tmp_path: Path, line: str) -> None:
     directory = write(tmp_path, part_a=f"tcp://h:1\tt\t1\t5\n{line}\n")
     with pytest.raises(InvalidConfig, match="part-a, line 2 is not 'tcp://host:port TAB topic TAB partition"):
         read_offset_files(directory)
@@ -88,7 +88,7 @@ def test_in_07_an_address_that_nobody_has_is_reported_with_its_place_and_who_is_
         read_offset_files(directory, BROKERS)
 
 
-def test_a_directory_without_parts_is_not_read_as_earliest_and_bytes_that_are_no_text_are_reported(
+def test_a_directory_without_parts_is_not_read_as_earliest_and_bytes_that_are_not_text_are_reported(
     tmp_path: Path,
 ) -> None:
     for directory in (tmp_path, tmp_path / "missing"):

@@ -107,7 +107,7 @@ def test_a_driver_that_others_overtake_is_given_no_spent_start(spent: bool, step
     assert sorted(name[14:] for name in store.records) == [".done", ".json"]
 
 
-def test_of_two_drivers_that_begin_at_once_both_begin_where_the_first_does() -> None:
+def test_two_drivers_starting_together_use_the_first_ones_start() -> None:
     store = MemoryStore()
     first, second = FileStarts(store), FileStarts(store)
     assert first.kept([TP]) is second.kept([TP]) is None

@@ -56,6 +56,6 @@ def test_s20_a_newer_version_is_refused_with_what_to_do() -> None:
         {"t": {"0": True}},
     ],
 )  # fmt: skip
-def test_what_is_no_offset_is_refused(kept: object) -> None:
+def test_an_invalid_offset_is_refused(kept: object) -> None:
     with pytest.raises(InvalidConfig, match="the checkpoint has no offsets of kafkalog"):
         decode_offsets(kept)

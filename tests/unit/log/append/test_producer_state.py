@@ -58,7 +58,7 @@ def test_a_duplicate_older_than_five_batches_is_out_of_order() -> None:
         log.state.check(header(0))
 
 
-def test_a_batch_with_the_same_first_sequence_but_another_count_is_no_duplicate() -> None:
+def test_a_batch_with_the_same_first_sequence_but_another_count_is_not_a_duplicate() -> None:
     log = Log()
     log.append(header(0, 2))
     with pytest.raises(OutOfOrderSequence):

@@ -180,7 +180,7 @@ def test_a_commit_without_an_answer_is_repeated_by_its_caller(
     producer.begin_transaction()
 
 
-def test_a_failed_producer_id_goes_on_under_another_epoch(
+def test_a_failed_producer_id_continues_under_another_epoch(
     broker: ScriptedBroker, coordinator: FakeTransactions, log: FakeLog, make: Make
 ) -> None:
     producer = make()
