@@ -21,7 +21,7 @@ from pyspark_kafkalog.columnar.column_types import (
     WalkPosition,
     Walks,
 )
-from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, check_next, step, walk_messages
+from pyspark_kafkalog.columnar.message_walk import WalkedBlocks, step, walk_messages
 from pyspark_kafkalog.columnar.message_walk import records as message_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidTimestamp, KafkaError
 from pyspark_kafkalog.formats.base import crc32c
@@ -193,7 +193,7 @@ class BatchWalk:
                     self.next_offset = place.at
                     yield block
             self.next_offset = place.at
-            check_next(self._data, place.position, ExpectedOffsets(place.lowest))
+            ExpectedOffsets(place.lowest).check_next(self._data, place.position)
         except KafkaError as e:
             raise type(e)(f"{self._log}, reading on from offset {self.next_offset}: {e}") from e
 

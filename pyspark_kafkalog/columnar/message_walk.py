@@ -30,7 +30,6 @@ from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.types import Record, TimestampType
 
 RUN_BYTES = 256 << 10  # length of one walk, so that its bytes are still in the cache when columns are made
-_OFFSET_BYTES = 8
 
 
 class WalkedBlocks(NamedTuple):
@@ -73,19 +72,8 @@ def _beyond(data: memoryview, pos: int, expected: ExpectedOffsets) -> int:
     entry = read_entry(data, pos)
     if not expected.has(entry.offset, entry.offset):
         raise expected.refuse(entry.offset, entry.offset)
-    check_next(data, pos + entry.size, expected.after(entry.offset))
+    expected.after(entry.offset).check_next(data, pos + entry.size)
     return entry.offset
-
-
-def check_next(data: memoryview, pos: int, expected: ExpectedOffsets) -> None:
-    """Refuse an offset that is too low in the entry at ``pos``, if that much of it is there.
-
-    An offset beyond the range's end is either after a gap or damaged; if damaged, the next entry's is lower.
-    """
-    head = data[pos : pos + _OFFSET_BYTES]
-    offset = int.from_bytes(head, "big", signed=True)
-    if len(head) == _OFFSET_BYTES and offset < expected.lowest:
-        raise expected.refuse(offset, offset)
 
 
 def records(block: Block) -> list[Record]:
@@ -134,7 +122,7 @@ def _opened(
     if not expected.has(first, whole):
         raise expected.refuse(first, whole)
     if first >= end:
-        check_next(data, after, expected.after(whole))
+        expected.after(whole).check_next(data, after)
         return WalkedBlocks((), None, first, whole + 1, len(inner))
     append_time = wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME
     count, low, time = found.message_count, max(0, at - base), wrapper.timestamp if append_time else 0

@@ -36,6 +36,7 @@ MAGIC = 2
 HEADER = struct.Struct(">qiibIhiqqqhii")
 UNCOVERED = struct.Struct(">qiibI")
 COVERED = struct.Struct(">hiqqqhii")
+MAGIC_POSITION = 16  # in entries of all formats
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
 
@@ -141,6 +142,16 @@ def read_header_fields(buf: Buffer, pos: int) -> tuple[int, ...]:
     if base > _MAX_OFFSET - last_delta - 1:
         raise CorruptMessage(f"batch at byte {pos}: its offsets from {base} on do not fit 64 bits")
     return fields
+
+
+def magic_at(buf: Buffer, pos: int) -> int:
+    """The format of the entry at ``pos``: 0 to 2. Raises `CorruptMessage`: another, or cut short."""
+    if len(buf) - pos <= MAGIC_POSITION:
+        raise CorruptMessage(f"the entry at byte {pos} is cut short: {len(buf) - pos} bytes")
+    magic = buf[pos + MAGIC_POSITION]
+    if magic > MAGIC:
+        raise CorruptMessage(f"unknown magic {magic} of the entry at byte {pos}: Kafka has 0 to {MAGIC}")
+    return magic
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:

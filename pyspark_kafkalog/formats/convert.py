@@ -32,6 +32,7 @@ from pyspark_kafkalog.formats.batch import (
     MAGIC,
     BatchHeader,
     assign,
+    magic_at,
     read_header,
     record_block,
     seal_batch,
@@ -39,7 +40,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import ENTRY_OVERHEAD, Message, encode_entry, messages, wrap_set
-from pyspark_kafkalog.formats.message_set import LOWEST, codec_at, frames, magic_at
+from pyspark_kafkalog.formats.message_set import LOWEST, codec_at, frames
 from pyspark_kafkalog.formats.record import encode_record, read_messages
 from pyspark_kafkalog.formats.v07 import entry_header, payloads
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TimestampType

@@ -1,7 +1,7 @@
 """Entries since Kafka 0.8 in a fetch response or a segment: any format; the last may be cut.
 
 All formats begin with ``offset:8 length:4`` and have their magic at byte 16, so one walk serves logs with
-several formats after an upgrade. Only this module reads that byte.
+several formats after an upgrade.
 
 No CRC covers an entry's offset, which the broker sets. Readers check it against `ExpectedOffsets`. Gaps are
 legal after compaction; an offset damaged into a mere gap shows only in the whole log: see ``verify-log``.
@@ -29,6 +29,7 @@ from pyspark_kafkalog.formats.batch import (
     V2Format,
     control_type,
     decode_records,
+    magic_at,
     read_header,
 )
 from pyspark_kafkalog.formats.batch import codec_at as batch_codec_at
@@ -39,7 +40,6 @@ from pyspark_kafkalog.types import Record
 
 NO_WATERMARK = (1 << 63) - 1  # above every offset, for responses without a high watermark
 _LENGTH_POSITION = 8
-_MAGIC_POSITION = 16
 _MIN_LENGTH = 14  # of the smallest entry of any format: a v0 message without key and value
 LOWEST = -(1 << 63)
 _ENTRY = struct.Struct(">qi4xb6xi")  # offset, length, magic, and a v2 batch's last offset delta
@@ -78,6 +78,16 @@ class ExpectedOffsets(NamedTuple):
     def after(self, last: int) -> ExpectedOffsets:
         return ExpectedOffsets(last + 1, self.asked, self.below)
 
+    def check_next(self, data: Buffer, pos: int) -> None:
+        """Refuse an offset that is too low in the entry at ``pos``, if that much of it is there.
+
+        An offset beyond the range's end is after a gap or damaged; if damaged, the next entry's is lower.
+        """
+        if len(data) - pos >= _LENGTH_POSITION:
+            offset = int.from_bytes(data[pos : pos + _LENGTH_POSITION], "big", signed=True)
+            if offset < self.lowest:
+                raise self.refuse(offset, offset)
+
     def refuse(self, first: int, last: int) -> CorruptMessage:
         return CorruptMessage(
             f"an entry claims offsets {first} to {last}: {self._why(first, last)}. No checksum covers an "
@@ -115,15 +125,6 @@ class MixedFormat:
 
 
 ENTRIES = MixedFormat()
-
-
-def magic_at(buf: Buffer, pos: int) -> int:
-    if len(buf) - pos <= _MAGIC_POSITION:
-        raise CorruptMessage(f"the entry at byte {pos} is cut short: {len(buf) - pos} bytes")
-    magic = buf[pos + _MAGIC_POSITION]
-    if magic > MAGIC:
-        raise CorruptMessage(f"unknown magic {magic} of the entry at byte {pos}: Kafka has 0 to {MAGIC}")
-    return magic
 
 
 def codec_at(buf: Buffer, pos: int) -> Codec:

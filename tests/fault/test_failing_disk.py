@@ -180,9 +180,9 @@ def test_a_record_that_cannot_be_written_leaves_the_topic_to_the_next_start(tmp_
     files.write_fails = lambda path: path.parent.name == ".topics"
     with pytest.raises(StorageError):
         manager.create_topic("t", uuid4(), 2, {})
-    assert manager.topics() == {}
+    assert manager.topics == {}
     manager.close()
-    assert open_manager(tmp_path).topics() == {}
+    assert open_manager(tmp_path).topics == {}
     assert list(tmp_path.glob("t_*")) == []
 
 
@@ -201,7 +201,7 @@ def test_a_record_that_cannot_be_synced_takes_its_directory_offline_even_if_the_
     files.sync_fails = fails
     with pytest.raises(StorageError, match="is offline"):
         manager.create_topic("t", uuid4(), 2, {})
-    assert manager.topics() == {}
+    assert manager.topics == {}
     with pytest.raises(StorageError, match="can be used"):
         manager.create_topic("t", uuid4(), 2, {})
 

@@ -138,16 +138,16 @@ def test_a_topic_that_does_not_fit_is_not_made_and_leaves_nothing(tmp_path: Path
         manager.set_overrides(
             "t", {"retention.ms": "5", "max.message.bytes": "1000", "segment.bytes": "100000"}
         )
-    assert sorted(manager.topics()) == ["t"]
-    assert manager.topics()["t"].partitions == (0,)
-    assert manager.topics()["t"].overrides == {}
+    assert sorted(manager.topics) == ["t"]
+    assert manager.topics["t"].partitions == (0,)
+    assert manager.topics["t"].overrides == {}
     assert sorted(p.name for p in tmp_path.glob("*_*")) == ["t_0"]
     files.space_bytes = None
     manager.create_topic("u", uuid4(), 3, {})
     manager.add_partitions("t", 4)
     crash(manager)
     manager = open_manager(tmp_path)
-    assert {name: len(topic.partitions) for name, topic in manager.topics().items()} == {"t": 4, "u": 3}
+    assert {name: len(topic.partitions) for name, topic in manager.topics.items()} == {"t": 4, "u": 3}
 
 
 def test_a_stop_on_a_full_disk_loses_nothing(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_after_a_power_cut_the_log_is_what_was_appended_up_to_some_point(tmp_pat
 
 
 def _rows(manager: object) -> dict[str, tuple[int, dict[str, str]]]:
-    return {n: (len(t.partitions), dict(t.overrides)) for n, t in manager.topics().items()}  # type: ignore[attr-defined]
+    return {n: (len(t.partitions), dict(t.overrides)) for n, t in manager.topics.items()}  # type: ignore[attr-defined]
 
 
 def test_topics_that_were_made_changed_or_deleted_stay_so(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_topics_that_were_made_changed_or_deleted_stay_so(tmp_path: Path) -> Non
         files.power_cut(tmp_path / f"after {number}")
         after = open_manager(tmp_path / f"after {number}")
         assert (_rows(after), after.meta) == (_rows(manager), cluster)
-        for name, topic in after.topics().items():
+        for name, topic in after.topics.items():
             for partition in topic.partitions:
                 assert after.log(TopicPartition(name, partition)).append(batch(b"x")).base_offset == 0
         crash(after)
@@ -196,9 +196,9 @@ def test_a_topic_is_there_or_not_wherever_the_power_is_cut(tmp_path: Path, seed:
     after = open_manager(tmp_path / "after", segment_bytes=ONE)
     changed = {name: row for name, row in {**before, **change}.items() if row is not None}
     assert _rows(after) == changed if done else _rows(after) in (before, changed)
-    for name, topic in after.topics().items():
+    for name, topic in after.topics.items():
         for partition in topic.partitions:
             wanted = [b"000", b"001", b"002"] if (name, partition) == (TOPIC, 0) else []
             assert values(after.log(TopicPartition(name, partition))) == wanted
-    wanted_names = {f"{name}_{p}" for name, topic in after.topics().items() for p in topic.partitions}
+    wanted_names = {f"{name}_{p}" for name, topic in after.topics.items() for p in topic.partitions}
     assert {p.name for p in (tmp_path / "after").iterdir() if p.is_dir() and p.name[0] != "."} == wanted_names

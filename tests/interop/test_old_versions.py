@@ -12,10 +12,10 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_kafkalog import NewTopic, create_topics
-from pyspark_kafkalog.formats.batch import codec_at
+from pyspark_kafkalog.formats.batch import codec_at, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import read_entry
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from tests.support.foreign.foreign_aiokafka import Aiokafka
 from tests.support.foreign.foreign_clients import Confluent, KafkaPython
 from tests.support.foreign.foreign_face import Message, messages

@@ -12,7 +12,8 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import ErrorCode, ServerError
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.batch import magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
 from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from tests.support.foreign.apache_kafka import ApacheKafka

@@ -81,7 +81,7 @@ class Membership:
     def served(self) -> Mapping[str, StoredTopic]:
         """The topics, each with the partitions here that this broker may serve."""
         found = {}
-        for name, topic in self.logs.topics().items():
+        for name, topic in self.logs.topics.items():
             if not self.ownership.shares(topic):
                 if name not in INTERNAL_TOPICS:
                     found[name] = topic
@@ -126,7 +126,7 @@ class Membership:
         wanted = self._wanted(topic)
         if not wanted:
             return
-        here, topic_id = self.logs.topics().get(name), topic.stored.topic_id
+        here, topic_id = self.logs.topics.get(name), topic.stored.topic_id
         try:
             if here is None:
                 overrides, count = topic.stored.overrides, len(topic.owners)
@@ -144,7 +144,7 @@ class Membership:
         topic_id = topic.stored.topic_id
         self._forgotten.add(topic_id)
         self.registry.delete(name, topic_id)
-        here = self.logs.topics().get(name)
+        here = self.logs.topics.get(name)
         all_loaded = False
 
         def forget_too() -> None:
@@ -176,7 +176,7 @@ class Membership:
         return tuple(number for number in topic.owned_by(self._me) if number in topic.pending)
 
     def _shared(self) -> dict[str, StoredTopic]:
-        return {name: topic for name, topic in self.logs.topics().items() if self.ownership.shares(topic)}
+        return {name: topic for name, topic in self.logs.topics.items() if self.ownership.shares(topic)}
 
     def _join(self, view: ClusterView) -> None:
         self._finish_deletions(view, self._shared(), ())  # before `_offer` could register them again
@@ -187,7 +187,7 @@ class Membership:
         self._offer(view, self._shared(), ())
         view = self.registry.join(self._me)
         for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):  # transactions first: their outcome affects offsets
-            own, there = self.logs.topics().get(name), view.topics.get(name)
+            own, there = self.logs.topics.get(name), view.topics.get(name)
             if own is None:
                 continue
             if there is None:  # from before this broker joined a cluster
@@ -238,13 +238,13 @@ class Membership:
                 continue
             if name in claimed or (deletion is not None and self._me in deletion.brokers):
                 continue
-            here = self.logs.topics().get(name)
+            here = self.logs.topics.get(name)
             if here is not None and here.topic_id == topic.topic_id:  # not deleted by a request meanwhile
                 view = self.registry.offer(name, topic, self._me, self._starts(name, topic))
         return view
 
     def _starts(self, name: str, topic: StoredTopic) -> dict[int, int]:
-        logs = ((number, self.logs.logs().get(TopicPartition(name, number))) for number in topic.partitions)
+        logs = ((number, self.logs.logs.get(TopicPartition(name, number))) for number in topic.partitions)
         return {number: log.start_offset for number, log in logs if log is not None and log.start_offset}
 
     def _finish_deletions(
@@ -318,7 +318,7 @@ class Membership:
 
     def _make(self, name: str, topic: ClusterTopic) -> bool:
         """Create our partitions of a topic that another broker registered; False to try again."""
-        here = self.logs.topics().get(name)
+        here = self.logs.topics.get(name)
         if here is not None and not self.ownership.shares(here) and self._wanted(topic):
             self._report_conflict(name, topic.stored.topic_id)
             return True  # trying again helps only after one of them is deleted
@@ -332,7 +332,7 @@ class Membership:
     def _name_07(self, view: ClusterView, claimed: set[str]) -> None:
         used = {
             name: topic.topic_id
-            for name, topic in self.logs.topics().items()
+            for name, topic in self.logs.topics.items()
             if topic.generation != SINCE_08.generation
         }
         registered = {name for name, known in view.names_07.items() if self._me in known.brokers}
@@ -352,10 +352,10 @@ class Membership:
 
     def _note(self, view: ClusterView) -> None:
         known = {note.brokers for note in self._notes or ()}
-        if known != {frozenset(view.members)} or self._noted_topics is not self.logs.topics():
+        if known != {frozenset(view.members)} or self._noted_topics is not self.logs.topics:
             self._write_note(view)
 
     def _write_note(self, view: ClusterView) -> None:
-        topics = self.logs.topics()
+        topics = self.logs.topics
         self.logs.note_registry(RegistryNote(view.registry, view.version, frozenset(view.members)))
         self._notes, self._noted_topics = self.logs.registry_notes(), topics

@@ -281,6 +281,10 @@ class OpenFiles:
     def in_use(self) -> int:
         return len(self._open) - len(self._unused)
 
+    def share(self) -> int:
+        """Files that one answer may keep open: at most half of ``max_open``, at least 1."""
+        return max(1, min(self.max_open // 2, self.max_open - self.in_use))
+
     def acquire(self, path: Path, *, create: bool = False) -> OpenFile:
         """The file at ``path``, open until `release`. Raises `OSError`, `FileNotFoundError` among it."""
         with self._lock:

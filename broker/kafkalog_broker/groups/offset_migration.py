@@ -110,7 +110,7 @@ class OffsetMigration:
     def bring(self) -> None:
         """Saves this broker's own offsets, before its offsets topic is set aside. Raises `KafkaError`."""
         found: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
-        topics = self._logs.topics()
+        topics = self._logs.topics
         for number in topics[OFFSETS_TOPIC].partitions:
             keeper = TopicPartition(OFFSETS_TOPIC, number)
             for key, _, value in decoded_offsets(keeper, read_stored(self._logs.log(keeper)).last):
@@ -182,7 +182,7 @@ class OffsetMigration:
 
     def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
         """Commits a group's offsets where it has none; returns those to try again."""
-        here, view = self._logs.topics(), self._ownership.view
+        here, view = self._logs.topics, self._ownership.view
         left: dict[TopicPartition, _Brought] = {}
         for part in _parts(offsets):
             wanted = {}

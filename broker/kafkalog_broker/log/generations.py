@@ -13,9 +13,15 @@ from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
-from kafkalog_broker.log.append.message_sets import check_v07, leave_as_they_are, takes_long_v07
 from kafkalog_broker.log.append.producer_states import GuardedProducers
-from kafkalog_broker.log.append.validation import check_entries, number_entries, takes_long
+from kafkalog_broker.log.append.validation import (
+    check_entries,
+    check_v07,
+    leave_as_they_are,
+    number_entries,
+    takes_long,
+    takes_long_v07,
+)
 from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools, Producers
 from kafkalog_broker.log.offset_scheme import BatchTimes, ByteOffsets, LoadedSchemes, LogicalOffsets
 from kafkalog_broker.log.scan import scan, scan07

@@ -21,6 +21,7 @@ from pyspark_kafkalog.formats.batch import (
     MAGIC,
     BatchHeader,
     decode_records,
+    magic_at,
     read_header,
 )
 from pyspark_kafkalog.formats.compression import Codec
@@ -34,7 +35,6 @@ from pyspark_kafkalog.formats.legacy import (
     messages,
     read_entry,
 )
-from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, MessageAndOffset, entry_header
 from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES as SMALLEST_07
 from pyspark_kafkalog.formats.v07 import messages as messages07

@@ -96,7 +96,7 @@ class LogCleaner:
     def _dirtiest(self) -> tuple[Log | None, Dirt]:
         found: Log | None = None
         most = Dirt(0, 0, 0, 0, overdue=False)
-        logs = self._logs.logs()
+        logs = self._logs.logs
         self._uncleanable.intersection_update(logs.values())
         for log in logs.values():
             config = log.config
@@ -162,7 +162,7 @@ class LogCleaner:
                 before += sum(segment.size for segment in replaced)
                 after += made.size
         except FileNotFoundError:
-            if log in self._logs.logs().values() and segments[0] in log.segments:
+            if log in self._logs.logs.values() and segments[0] in log.segments:
                 raise
             return  # the topic or its records were deleted
         finally:
@@ -180,7 +180,7 @@ class LogCleaner:
         return known
 
     def _note(self, log: Log, end_offset: int) -> None:
-        directory, logs = log.directory, self._logs.logs()
+        directory, logs = log.directory, self._logs.logs
         rows = {tp: offset for tp, offset in self._checkpoint(directory.path).items() if tp in logs}
         rows[log.topic_partition] = end_offset
         self._cleaned[directory.path] = rows

@@ -57,7 +57,7 @@ class LogManager:
     """*Thread-safe.* ``_lock`` guards the set of topics while one is changed, published or withdrawn.
 
     Topics being created or deleted, which may take seconds, are in ``_making`` or ``_leaving``, without the
-    lock and not visible. Look-ups take no lock: ``_topics`` and ``_logs`` are replaced, never modified.
+    lock and not visible. Look-ups take no lock: ``topics`` and ``logs`` are replaced, never modified.
     """
 
     def __init__(
@@ -90,11 +90,13 @@ class LogManager:
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._policy_failure: str | None = None
-        self._pool = OpenFiles(self._files, max_open_files)
-        self._tools = tools_of_all(self._files, self._pool, clock, flushed, producer_expiration_ms, grown)
-        self._topics: Mapping[str, StoredTopic] = MappingProxyType({})
+        self.open_files = OpenFiles(self._files, max_open_files)
+        self._tools = tools_of_all(
+            self._files, self.open_files, clock, flushed, producer_expiration_ms, grown
+        )
+        self.topics: Mapping[str, StoredTopic] = MappingProxyType({})
         self._stores: dict[str, DataDirectory] = {}
-        self._logs: dict[TopicPartition, Log] = {}
+        self.logs: Mapping[TopicPartition, Log] = {}
         self._offline: dict[TopicPartition, OfflineLog] = {}
         self._truncate_missing = truncate_missing
         self._making: set[str] = set()
@@ -134,38 +136,30 @@ class LogManager:
                 found = Startup(list(opened), self.defaults, self._files, self._tools, self._truncate_missing)
                 found.run(all_online=len(opened) == len(self._directories))
             except BaseException:
-                self._pool.close()
+                self.open_files.close()
                 for directory in self._directories:
                     directory.close()
                 raise
-            self._topics = MappingProxyType(found.topics)
+            self.topics = MappingProxyType(found.topics)
             self._stores = found.stores
-            self._logs = found.logs
+            self.logs = found.logs
             self._offline = found.offline
             for directory in {log.directory for log in found.offline.values()}:
                 # The clean stop's state was consumed: the next start needs their recovery points.
                 self._note_recovery_points(directory)
-            _logger.info("%d partitions of %d topics", len(self._logs), len(self._topics))
+            _logger.info("%d partitions of %d topics", len(self.logs), len(self.topics))
             if found.offline:
                 names = ", ".join(map(str, sorted(found.offline)[:20]))
                 _logger.error(
                     "partitions that are offline, as data is missing: %d: %s", len(found.offline), names
                 )
 
-    def topics(self) -> Mapping[str, StoredTopic]:
-        """All topics by name; an immutable view."""
-        return self._topics
-
-    def logs(self) -> Mapping[TopicPartition, Log]:
-        """All open logs; an immutable view."""
-        return self._logs
-
     def log(self, partition: TopicPartition) -> Log:
         """The log of a partition. Raises `UnknownTopicOrPartition`; `StorageError`: it is offline."""
-        log = self._logs.get(partition)
-        if log is None and partition.topic in self._topics:
+        log = self.logs.get(partition)
+        if log is None and partition.topic in self.topics:
             with self._lock:  # without it, a topic being created or deleted may be in only one table
-                log, topic = self._logs.get(partition), self._topics.get(partition.topic)
+                log, topic = self.logs.get(partition), self.topics.get(partition.topic)
             offline = self._offline.get(partition)
             if log is None and offline is not None:
                 raise StorageError(f"{partition} is offline: {offline.reason}")
@@ -178,7 +172,7 @@ class LogManager:
     def directories(self) -> list[DirectoryContents]:
         """Every directory of ``log.dirs`` with its logs' sizes."""
         sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
-        for partition, log in list(self._logs.items()):
+        for partition, log in list(self.logs.items()):
             sizes[log.directory][partition] = log.size_bytes
         return [
             DirectoryContents(each.path, each.held and each.online, sizes[each]) for each in self._directories
@@ -186,17 +180,12 @@ class LogManager:
 
     def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:
         found = []
-        for partition, log in self._logs.items():
+        for partition, log in self.logs.items():
             try:
                 found += [(partition, producer) for producer in log.open_transactions()]
             except KafkaError as e:
                 _logger.warning("%s: its transactions are not known: %s", partition, e)
         return found
-
-    def files_per_answer(self) -> int:
-        """Files that one answer may keep open: at most half of ``max_open_files``, at least 1."""
-        most = self._pool.max_open
-        return max(1, min(most // 2, most - self._pool.in_use))
 
     def create_topic(
         self,
@@ -221,7 +210,7 @@ class LogManager:
         here = tuple(range(partition_count) if numbers is None else numbers)
         topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count)
         with self._lock:
-            if name in self._topics or name in self._making or name in self._leaving:
+            if name in self.topics or name in self._making or name in self._leaving:
                 raise TopicAlreadyExists(f"topic {name} exists")
             family.check_name(name, self._making)
             store = self._online()[0]
@@ -258,7 +247,7 @@ class LogManager:
             added = range(len(old.partitions), total) if numbers is None else numbers
             logs = self._make_partitions(name, old, added, starts)
             with self._lock:
-                now = self._topics.get(name)
+                now = self.topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
                     remove_partitions(self._files, logs)
                     raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
@@ -281,8 +270,8 @@ class LogManager:
                 with directory.refusing("writing the broker's properties"):
                     directory.write_settings(change, settings)
             self._settings_change, self.defaults = change, defaults
-            for partition, log in self._logs.items():
-                log.config = defaults.overridden(self._topics[partition.topic].overrides)
+            for partition, log in self.logs.items():
+                log.config = defaults.overridden(self.topics[partition.topic].overrides)
 
     def _read_defaults(self, opened: Iterable[DataDirectory]) -> LogConfig:
         if isinstance(self._make_defaults, LogConfig):
@@ -308,7 +297,7 @@ class LogManager:
             topic = replace(old, overrides=dict(overrides))
             self._commit(name, topic, self._stores[name], {})
             for number in topic.partitions:
-                log = self._logs.get(TopicPartition(name, number))
+                log = self.logs.get(TopicPartition(name, number))
                 if log is not None:
                     log.config = config
 
@@ -329,10 +318,10 @@ class LogManager:
             store.check()
             with store.refusing(f"deleting topic {name}"):
                 records.put(name, topic, deleting=True)
-            logs = [log for tp, log in self._logs.items() if tp.topic == name]
+            logs = [log for tp, log in self.logs.items() if tp.topic == name]
             offline = [log for tp, log in self._offline.items() if tp.topic == name]
-            self._topics = MappingProxyType({n: t for n, t in self._topics.items() if n != name})
-            self._logs = {tp: log for tp, log in self._logs.items() if tp.topic != name}
+            self.topics = MappingProxyType({n: t for n, t in self.topics.items() if n != name})
+            self.logs = {tp: log for tp, log in self.logs.items() if tp.topic != name}
             self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
             del self._stores[name]
             self._leaving.add(name)
@@ -363,21 +352,21 @@ class LogManager:
             if topic.topic_id != topic_id:
                 raise UnknownTopicOrPartition(f"topic {name} is another one by now")
             gone = {TopicPartition(name, number) for number in numbers}
-            held: Mapping[TopicPartition, Log | OfflineLog] = {**self._logs, **self._offline}
+            held: Mapping[TopicPartition, Log | OfflineLog] = {**self.logs, **self._offline}
             leaving = [log for partition, log in held.items() if partition in gone]
             staying = {n for n in topic.partitions if TopicPartition(name, n) not in gone}
             with store.refusing(f"setting partitions of {name} aside"):
                 rest = set_partitions_aside(
                     self._files, TopicStore(store.path, self._files), name, topic, leaving, staying
                 )
-            self._logs = {tp: log for tp, log in self._logs.items() if tp not in gone}
+            self.logs = {tp: log for tp, log in self.logs.items() if tp not in gone}
             self._offline = {tp: log for tp, log in self._offline.items() if tp not in gone}
-            topics = {n: t for n, t in self._topics.items() if n != name}
+            topics = {n: t for n, t in self.topics.items() if n != name}
             if rest is not None:
                 topics[name] = rest
             else:
                 del self._stores[name]
-            self._topics = MappingProxyType(topics)
+            self.topics = MappingProxyType(topics)
 
     def registry_notes(self) -> list[RegistryNote]:
         found = (read_note(directory) for directory in self._online())
@@ -391,7 +380,7 @@ class LogManager:
     def flush_due(self) -> None:
         """Flush logs after ``flush.ms``, and write the recovery points."""
         now = self._clock.monotonic()
-        due = [log for log in self._logs.values() if log.flush_due(now) and log.directory.online]
+        due = [log for log in self.logs.values() if log.flush_due(now) and log.directory.online]
         for_each_log(due, partial(Log.flush, wait=False))
         for directory in self._directories:
             self._note_recovery_points(directory)
@@ -401,7 +390,7 @@ class LogManager:
 
     def apply_retention(self) -> None:
         kept: dict[TopicPartition, PolicyFailed] = {}
-        for log in list(self._logs.values()):
+        for log in list(self.logs.values()):
             if not log.directory.online:
                 continue
             config = log.config
@@ -436,21 +425,21 @@ class LogManager:
 
     def expire_producers(self) -> None:
         now_ms = self._clock.time_ms()
-        for log in list(self._logs.values()):
+        for log in list(self.logs.values()):
             log.expire_producers(now_ms)
 
     def close(self) -> None:
         with self._lock:
             held = [directory for directory in self._directories if directory.held]
             tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
-            online = [log for log in self._logs.values() if log.directory.online]
+            online = [log for log in self.logs.values() if log.directory.online]
             for log, state in zip(online, for_each_log(online, Log.close), strict=True):
                 if state is not None:
                     tables[log.directory][log.path.name] = (
                         state.end_offset, state.last_base_offset, state.last_size,
                         *((1,) if state.in_transaction else ()),
                     )  # fmt: skip
-            self._pool.close()
+            self.open_files.close()
             for directory, table in tables.items():
                 if directory.online:
                     try:
@@ -458,11 +447,11 @@ class LogManager:
                     except OSError as e:
                         _logger.warning("%s: the next start recovers it: %s", directory.path, e)
                 directory.close()
-            self._logs = {}
-            self._topics = MappingProxyType({})
+            self.logs = {}
+            self.topics = MappingProxyType({})
 
     def _topic(self, name: str) -> StoredTopic:
-        topic = self._topics.get(name)
+        topic = self.topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name} does not exist")
         return topic
@@ -478,7 +467,7 @@ class LogManager:
     ) -> dict[TopicPartition, Log]:
         config, online = self.defaults.overridden(topic.overrides), self._online()
         load = dict.fromkeys(online, 0)
-        for log in list(self._logs.values()) if len(online) > 1 else ():
+        for log in list(self.logs.values()) if len(online) > 1 else ():
             if log.directory in load:
                 load[log.directory] += 1
         return make_partitions(
@@ -495,9 +484,9 @@ class LogManager:
         except OSError as e:
             remove_partitions(self._files, made)
             raise store.refused(f"writing the record of topic {name}", e) from e
-        self._logs = {**self._logs, **made}
+        self.logs = {**self.logs, **made}
         self._stores[name] = store
-        self._topics = MappingProxyType({**self._topics, name: topic})
+        self.topics = MappingProxyType({**self.topics, name: topic})
 
     def _doom(self, path: Path, delay_ms: int) -> None:
         target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
@@ -507,10 +496,10 @@ class LogManager:
     def _note_recovery_points(self, directory: DataDirectory) -> None:
         if not (directory.held and directory.online):
             return
-        topics = self._topics
+        topics = self.topics
         points = {
             log.path.name: (topics[tp.topic].topic_id.int, log.flushed_offset)
-            for tp, log in list(self._logs.items())
+            for tp, log in list(self.logs.items())
             if log.directory is directory and tp.topic in topics
         }
         points |= {

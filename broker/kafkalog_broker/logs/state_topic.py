@@ -18,11 +18,12 @@ from pyspark_kafkalog.formats.batch import (
     control_type,
     decode_records,
     encode_batch,
+    magic_at,
     read_header,
     record_block,
     verify_crc,
 )
-from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
+from pyspark_kafkalog.formats.message_set import ENTRIES, frames
 from pyspark_kafkalog.formats.record import read_fields
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
@@ -246,7 +247,7 @@ class StateTopic(Generic[S]):
         if self._placement is not None:
             count = self._placement.count() or 0
         else:
-            topic = self._logs.topics().get(self._name)
+            topic = self._logs.topics.get(self._name)
             count = 0 if topic is None else len(topic.partitions)
         with self._opening:
             if not self.shards:

@@ -98,7 +98,7 @@ class BrokerSnapshots:
             yield BrokerStatus(number, host, port, counts[number], number in live)
 
     def _topics(self) -> Iterable[TopicStatus]:
-        ownership, stored = self._ownership, self.logs.topics()
+        ownership, stored = self._ownership, self.logs.topics
         numbers = {name: set(topic.partitions) for name, topic in stored.items()}
         if ownership is not None:
             for offline in ownership.offline:
@@ -113,7 +113,7 @@ class BrokerSnapshots:
             )
 
     def _partition(self, partition: TopicPartition, shared: bool) -> PartitionStatus:
-        log = self.logs.logs().get(partition)
+        log = self.logs.logs.get(partition)
         if log is None or not log.directory.online:
             return PartitionStatus(partition.partition, -1)
         is_ours = not shared or self._ownership is None or self._ownership.is_ours(partition)

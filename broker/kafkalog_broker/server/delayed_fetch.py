@@ -32,13 +32,13 @@ class ParkedFetch:
 
 class DelayedFetches:
     """*Thread-safe: ``_lock`` guards the watch lists and every `ParkedFetch`.* The thread that unlinks a
-    fetch completes it, outside the lock. Appends to a partition without waiting fetches take no lock.
+    fetch completes it, outside the lock. Appends to partitions without ``watchers`` need not be reported.
     """
 
     def __init__(self, timer: Scheduler) -> None:
         self._timer = timer
         self._lock = threading.Lock()
-        self._watchers: dict[TopicPartition, set[ParkedFetch]] = {}
+        self.watchers: dict[TopicPartition, set[ParkedFetch]] = {}
         self._count = 0
         self.closed = False
         """Set when the broker stops: every fetch completes at once."""
@@ -50,7 +50,7 @@ class DelayedFetches:
         """The caller calls `wake` if an append came between its first read and this call."""
         with self._lock:
             for partition in fetch.partitions:
-                self._watchers.setdefault(partition, set()).add(fetch)
+                self.watchers.setdefault(partition, set()).add(fetch)
             self._count += 1
             closed = self.closed
         handle = self._timer.after(wait_seconds, lambda: self.wake(fetch))
@@ -64,11 +64,9 @@ class DelayedFetches:
 
     def appended(self, partition: TopicPartition, size_bytes: int, *, stable: bool = True) -> None:
         """Complete fetches for which these bytes are enough; of committed data only if ``stable``."""
-        if partition not in self._watchers:
-            return
         with self._lock:
             ready = []
-            for fetch in self._watchers.get(partition, ()):
+            for fetch in self.watchers.get(partition, ()):
                 if fetch.committed and not stable:
                     continue
                 fetch.missing_bytes -= size_bytes
@@ -79,10 +77,8 @@ class DelayedFetches:
 
     def transaction_ended(self, partition: TopicPartition, size_bytes: int) -> None:
         """Complete fetches of committed data after a marker of ``size_bytes``."""
-        if partition not in self._watchers:
-            return
         with self._lock:
-            ready = [fetch for fetch in self._watchers.get(partition, ()) if fetch.committed]
+            ready = [fetch for fetch in self.watchers.get(partition, ()) if fetch.committed]
             self._unlink(ready)
         _complete(ready)
         self.appended(partition, size_bytes, stable=False)
@@ -90,7 +86,7 @@ class DelayedFetches:
     def changed(self, topic: str) -> None:
         """The topic was deleted: complete its fetches, so that they get their error now."""
         with self._lock:
-            waiting = (found for partition, found in self._watchers.items() if partition.topic == topic)
+            waiting = (found for partition, found in self.watchers.items() if partition.topic == topic)
             ready = set().union(*waiting)
             self._unlink(ready)
         _complete(ready)
@@ -106,7 +102,7 @@ class DelayedFetches:
         """Complete every parked fetch now, and every later one at once: the broker stops."""
         with self._lock:
             self.closed = True
-            ready = set().union(*self._watchers.values())
+            ready = set().union(*self.watchers.values())
             self._unlink(ready)
         _complete(ready)
 
@@ -120,10 +116,10 @@ class DelayedFetches:
             fetch.done = True
             self._count -= 1
             for partition in fetch.partitions:
-                watchers = self._watchers[partition]
+                watchers = self.watchers[partition]
                 watchers.discard(fetch)
                 if not watchers:
-                    del self._watchers[partition]
+                    del self.watchers[partition]
             if fetch.timeout is not None:
                 fetch.timeout.cancel()
 
@@ -149,19 +145,14 @@ class FetchTurns:
 
     def __init__(self, max_clients: int = _MAX_CLIENTS) -> None:
         self._max_clients = max_clients
-        self._places: OrderedDict[str, TopicPartition] = OrderedDict()
+        self.places: OrderedDict[str, TopicPartition] = OrderedDict()
         self._lock = threading.Lock()
-
-    def first_of(self, peer: str) -> TopicPartition | None:
-        return self._places.get(peer)
 
     def note(self, peer: str, left_out: TopicPartition | None) -> None:
         """None if the answer to ``peer`` left out none."""
-        if left_out is None and peer not in self._places:
-            return
         with self._lock:
-            self._places.pop(peer, None)
+            self.places.pop(peer, None)
             if left_out is not None:
-                self._places[peer] = left_out
-                if len(self._places) > self._max_clients:
-                    self._places.popitem(last=False)
+                self.places[peer] = left_out
+                if len(self.places) > self._max_clients:
+                    self.places.popitem(last=False)

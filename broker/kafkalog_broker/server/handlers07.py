@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from kafkalog_broker.log.append.message_sets import takes_long_v07
+from kafkalog_broker.log.append.validation import takes_long_v07
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import offsets_before
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS

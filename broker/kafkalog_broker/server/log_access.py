@@ -214,11 +214,16 @@ class LogAccess:
         ]
 
     def files_per_answer(self) -> int:
-        return self.logs.files_per_answer()
+        return self.logs.open_files.share()
+
+    def is_foreign(self, partition: TopicPartition) -> bool:
+        """Whether it is read through a view."""
+        log = self.logs.logs.get(partition)
+        return log is not None and log.family is not self.family
 
     def _find(self, partition: TopicPartition) -> Log:
         try:
-            return self.logs.log(partition)
+            return self.logs.logs.get(partition) or self.logs.log(partition)
         except UnknownTopicOrPartition:
             ownership = self.ownership
             topic = None if ownership is None else ownership.topic(partition.topic)

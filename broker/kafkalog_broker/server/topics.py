@@ -65,7 +65,7 @@ class Topics:
         self._changed = changed
 
     def all(self) -> Mapping[str, StoredTopic]:
-        here = self._logs.topics()
+        here = self._logs.topics
         member = self.membership
         view = None if member is None else member.ownership.view
         if member is None or view is None:
@@ -143,7 +143,7 @@ class Topics:
         self, name: str, count: int, properties: Mapping[str, str], family: LogFamily
     ) -> StoredTopic | None:
         self._logs.create_topic(name, uuid4(), count, properties, generation=family.generation)
-        return self._logs.topics().get(name)
+        return self._logs.topics.get(name)
 
     def _create_shared(
         self,
@@ -222,7 +222,7 @@ class Topics:
         if member is not None and member.ownership.shares(topic):
             member.ownership.check_known()
             overrides = member.registry.configure(name, partial(self._changed_overrides, change))
-        if name in self._logs.topics():
+        if name in self._logs.topics:
             with self._changing:
                 self._logs.set_overrides(name, overrides)
         _log.info("topic %s now has the properties %s", name, dict(overrides))

@@ -161,7 +161,7 @@ class TransactionCoordinator:
 
     def end_own(self) -> None:
         """For a standalone broker that joins a cluster: others may coordinate its ids."""
-        for number in self._logs.topics()[TRANSACTIONS_TOPIC].partitions:
+        for number in self._logs.topics[TRANSACTIONS_TOPIC].partitions:
             keeper = TopicPartition(TRANSACTIONS_TOPIC, number)
             try:
                 known = tuple(_decoded(keeper, read_stored(self._logs.log(keeper))))

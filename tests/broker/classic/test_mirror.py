@@ -12,8 +12,8 @@ from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.mirror import Mirror, NotMirrored
 from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
+from pyspark_kafkalog.formats.batch import magic_at
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import JsonLayout, V07Layout

@@ -18,7 +18,8 @@ from pyspark_kafkalog import (
     create_topics,
     read_arrow,
 )
-from pyspark_kafkalog.formats.message_set import magic_at, records
+from pyspark_kafkalog.formats.batch import magic_at
+from pyspark_kafkalog.formats.message_set import records
 from tests.support.protocol.raw_client import RawClient
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "clients.md").read_text("utf-8")

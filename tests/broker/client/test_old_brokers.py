@@ -30,7 +30,8 @@ from pyspark_kafkalog.errors import (
     InvalidRecord,
     UnsupportedVersion,
 )
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.batch import magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

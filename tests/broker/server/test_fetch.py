@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.disk.filesystem import OpenFiles
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.compression import Codec
@@ -190,7 +190,7 @@ class TestManyPartitions:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The client never moves on, so those at the front always have data: none may wait for ever."""
-        monkeypatch.setattr(LogManager, "files_per_answer", lambda _: 3)
+        monkeypatch.setattr(OpenFiles, "share", lambda _: 3)
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
         broker = Broker(BrokerConfig.load(None, properties))
         broker.start()

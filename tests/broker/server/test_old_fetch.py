@@ -8,10 +8,10 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.batch import encode_batch, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from pyspark_kafkalog.types import NewRecord
 from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request

@@ -9,10 +9,10 @@ import zlib
 import pytest
 
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.protocol.raw_client import RawClient, batch, produce_request, versions

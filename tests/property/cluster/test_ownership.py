@@ -177,7 +177,7 @@ class Cluster(RuleBasedStateMachine):
 
     def _produce(self, name: str, partition: int, broker: Process) -> None:
         log = broker.served.log(TopicPartition(name, partition))
-        key = broker.logs.topics()[name].topic_id, partition
+        key = broker.logs.topics[name].topic_id, partition
         self.count += 1
         record = Record(log.append(batch(b"%d" % self.count)).base_offset, b"%d" % self.count)
         if key not in self.unsure:
@@ -384,7 +384,7 @@ class Cluster(RuleBasedStateMachine):
         owners: dict[Key, Process] = {}
         for broker in (*self.running.values(), *self.rivals.values()):
             for key in self._here(broker) if not broker.paused else ():
-                name = next(n for n, topic in broker.logs.topics().items() if topic.topic_id == key[0])
+                name = next(n for n, topic in broker.logs.topics.items() if topic.topic_id == key[0])
                 partition = TopicPartition(name, key[1])
                 view = broker.ownership.topic(name)
                 if (
@@ -397,7 +397,7 @@ class Cluster(RuleBasedStateMachine):
     # Within.
 
     def _here(self, broker: Process) -> set[Key]:
-        topics = broker.logs.topics().values()
+        topics = broker.logs.topics.values()
         return {(topic.topic_id, number) for topic in topics for number in topic.partitions}
 
     def _aside(self, number: int) -> set[Key]:

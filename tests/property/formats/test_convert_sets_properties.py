@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.batch import magic_at
 from pyspark_kafkalog.formats.convert import Piece, for_reader, for_topic
-from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at, records
+from pyspark_kafkalog.formats.message_set import codec_at, frames, records
 from pyspark_kafkalog.types import NO_TIMESTAMP, Record, TimestampType
 from tests.support.formats.message_sets import MAX_BYTES, WrittenSet, mixed_logs
 

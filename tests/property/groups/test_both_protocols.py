@@ -69,7 +69,7 @@ class Group(RuleBasedStateMachine):
             self.timer,
             GroupSettings(1_000, 1_800_000, 0, 100, 60_000),
             ConsumerGroupSettings(),
-            topics=self.logs.topics,
+            topics=lambda: self.logs.topics,
         )
         self.coordinator.look()
         self.coordinator.load()

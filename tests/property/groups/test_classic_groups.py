@@ -99,7 +99,7 @@ class ClassicGroups(RuleBasedStateMachine):
             self.timer,
             self.settings,
             ConsumerGroupSettings(),
-            topics=self.logs.topics,
+            topics=lambda: self.logs.topics,
         )
         self.coordinator.look()
         self.coordinator.load()

@@ -9,9 +9,10 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_kafkalog.formats.batch import magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from tests.support.examples import examples
 from tests.support.log.logs import START_MS, batch, contents, crash, message_set, open_log, read_all
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import KafkaError
-from pyspark_kafkalog.formats.batch import MAGIC, read_header, verify_crc
+from pyspark_kafkalog.formats.batch import MAGIC, magic_at, read_header, verify_crc
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set, read_entry, verify_entry
-from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.types import NewRecord
 from tests.support.examples import examples
 from tests.support.log.logs import FIRST, batch, contents, crash, open_log

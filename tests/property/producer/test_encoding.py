@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.config.producer_config import MAGICS, ProducerConfig
+from pyspark_kafkalog.formats.batch import magic_at
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.message_set import frames, magic_at, records
+from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.producer.encoder import encoding_of
 
 cells = st.none() | st.binary(max_size=60)

@@ -68,7 +68,7 @@ class Coordinators:
             self.settings,
             ConsumerGroupSettings(),
             deleting=lambda: self.deleting,
-            topics=self.logs.topics,
+            topics=lambda: self.logs.topics,
         )
         self.groups.look()
         if load:

@@ -8,8 +8,8 @@ from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.cleaner import LogCleaner
 from kafkalog_broker.logs.manager import LogManager
-from pyspark_kafkalog.formats.batch import MAGIC, encode_batch, read_header
-from pyspark_kafkalog.formats.message_set import ENTRIES, frames, magic_at
+from pyspark_kafkalog.formats.batch import MAGIC, encode_batch, magic_at, read_header
+from pyspark_kafkalog.formats.message_set import ENTRIES, frames
 from pyspark_kafkalog.types import NewRecord
 from tests.support.log.logs import START_MS, contents
 from tests.support.manual_clock import ManualClock

@@ -93,17 +93,17 @@ def open_manager(
 def open_log(*paths: Path, generation: str = "0.8", **options: Any) -> tuple[LogManager, Log]:
     """A manager with one topic of one partition, and its log; the topic is made when it is missing."""
     manager = open_manager(*paths, **options)
-    if TOPIC not in manager.topics():
+    if TOPIC not in manager.topics:
         manager.create_topic(TOPIC, uuid.uuid4(), 1, {}, generation=generation)
     return manager, manager.log(PARTITION)
 
 
 def crash(manager: LogManager) -> None:
     """What a killed process does: descriptors and locks are gone, nothing is written."""
-    manager._pool.close()
+    manager.open_files.close()
     for directory in manager._directories:
         directory.close()
-    manager._logs = {}
+    manager.logs = {}
     if manager in _opened:
         _opened.remove(manager)
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from pyspark_kafkalog.formats.batch import magic_at
 from pyspark_kafkalog.formats.legacy import (
     EntryHeader,
     LegacyFormat,
     read_entry,
     verify_entry,
 )
-from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames, magic_at
+from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, frames
 from pyspark_kafkalog.types import Record
 from tests.support.formats.vectors import Vector, VectorRecord, vectors
 

@@ -5,17 +5,10 @@ import struct
 import pytest
 
 from pyspark_kafkalog.errors import CorruptMessage, UnsupportedCompression
-from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_message, encode_set
-from pyspark_kafkalog.formats.message_set import (
-    ENTRIES,
-    codec_at,
-    coded_records,
-    frames,
-    magic_at,
-    records,
-)
+from pyspark_kafkalog.formats.message_set import ENTRIES, codec_at, coded_records, frames, records
 from pyspark_kafkalog.types import NewRecord
 
 LIMIT = 1 << 20

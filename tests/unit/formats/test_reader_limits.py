@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.formats.batch import encode_batch
+from pyspark_kafkalog.formats.batch import encode_batch, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.convert import HEAD_BYTES, ReaderLimits, readable_until
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import codec_at, frames, magic_at
+from pyspark_kafkalog.formats.message_set import codec_at, frames
 from pyspark_kafkalog.types import NewRecord
 from tests.support.examples import examples
 

@@ -133,7 +133,7 @@ class Bench:
             Scheduler(self.clock),
             GroupSettings(6_000, 1_800_000, 0, 100, 1 << 40),
             ConsumerGroupSettings(),
-            topics=logs.topics,
+            topics=lambda: logs.topics,
         )
 
     def see(self, **topics: UUID) -> None:

@@ -220,7 +220,7 @@ def test_a_topic_keeps_its_generation(tmp_path: Path) -> None:
     manager.set_overrides(PARTITION.topic, {"retention.ms": "5"})
     manager.close()
     manager, log = open_first(tmp_path)
-    assert manager.topics()[PARTITION.topic].generation == "0.7"
+    assert manager.topics[PARTITION.topic].generation == "0.7"
     assert read(log, 0) == ONE
     assert "generation=0.7\n" in (log.path / "partition.metadata").read_text()
 

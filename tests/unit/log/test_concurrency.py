@@ -114,7 +114,7 @@ def test_topics_may_be_made_and_deleted_while_others_are_used(tmp_path: Path) ->
 
     _run(churn, use_other, use)
     assert {r.value for r in read_all(log)} <= {b"y"}
-    assert list(manager.topics()) == ["my_topic"]
+    assert list(manager.topics) == ["my_topic"]
 
 
 def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(t
     class DeletedMeanwhile(dict[TopicPartition, Log]):
         def get(self, key: TopicPartition, default: Any = None) -> Any:  # type: ignore[override]
             manager.delete_topic(key.topic)
-            return manager._logs.get(key, default)
+            return manager.logs.get(key, default)
 
-    manager._logs = DeletedMeanwhile(manager._logs)
+    manager.logs = DeletedMeanwhile(manager.logs)
     with pytest.raises(UnknownTopicOrPartition, match="other-0 does not exist"):
         manager.log(TopicPartition("other", 0))

@@ -69,7 +69,7 @@ def test_an_index_is_not_read_before_it_is_needed(tmp_path: Path) -> None:
         log.append(batch(b"%02d" % number * 10))
     manager.close()
     manager, log = open_log(tmp_path, **CONFIG)
-    assert len(manager._pool) == 0
+    assert len(manager.open_files) == 0
 
 
 def test_the_memory_of_indexes_is_bounded_and_they_come_back_when_they_are_needed(tmp_path: Path) -> None:

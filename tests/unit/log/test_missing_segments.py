@@ -286,7 +286,7 @@ def test_only_the_partition_with_missing_data_is_offline(tmp_path: Path) -> None
     manager.delete_topic(TOPIC)
     assert not path.exists()
     manager.close()
-    assert open_manager(tmp_path, **CONFIG).topics() == {}
+    assert open_manager(tmp_path, **CONFIG).topics == {}
 
 
 def test_files_that_are_put_back_bring_the_partition_back(tmp_path: Path) -> None:

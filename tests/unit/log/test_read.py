@@ -128,7 +128,7 @@ def test_a_slice_of_a_file_that_became_shorter_ends_with_an_error(tmp_path: Path
 def test_a_slice_gives_its_file_back_when_it_is_closed_or_forgotten(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path)
     _three_each(log, 1)
-    pool = manager._pool
+    pool = manager.open_files
 
     def leases() -> int:
         return sum(entry.leases for entry in pool._open.values())
@@ -156,27 +156,27 @@ def test_a_slice_of_nothing_keeps_no_file_in_use(tmp_path: Path) -> None:
     _three_each(log, 1)
     at_end = log.read(3, 1 << 20, at_least_one=True)
     without_room = log.read(0, 1, at_least_one=False)
-    assert (len(at_end), len(without_room), manager._pool.in_use) == (0, 0, 0)
+    assert (len(at_end), len(without_room), manager.open_files.in_use) == (0, 0, 0)
     piece = log.read(0, 1 << 20, at_least_one=True)
-    assert manager._pool.in_use == 1
+    assert manager.open_files.in_use == 1
     piece.close()
-    assert manager._pool.in_use == 0
+    assert manager.open_files.in_use == 0
 
 
 def test_answers_share_the_files_that_may_be_open_and_each_has_one_at_least(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path, max_open_files=8)
     _three_each(log, 1)
-    assert manager.files_per_answer() == 4
+    assert manager.open_files.share() == 4
     manager.create_topic("others", uuid4(), 8)
     held = []
     for number in range(8):
         other = manager.log(TopicPartition("others", number))
         other.append(batch(b"x"))
         held.append(other.read(0, 1 << 20, at_least_one=True))
-    assert manager.files_per_answer() == 1
+    assert manager.open_files.share() == 1
     held[0].close()
     held[1].close()
-    assert manager.files_per_answer() == 2
+    assert manager.open_files.share() == 2
 
 
 def test_a_deleted_segment_is_served_to_those_who_have_a_slice_of_it(tmp_path: Path) -> None:

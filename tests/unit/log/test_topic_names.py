@@ -54,7 +54,7 @@ def test_a_topic_of_07_with_any_name_comes_back_after_a_restart(tmp_path: Path, 
     assert contents(log.read(0, 100, at_least_one=False)) == entry(b"x")
     manager.delete_topic(name)
     manager.close()
-    assert open_manager(tmp_path).topics() == {}
+    assert open_manager(tmp_path).topics == {}
 
 
 @pytest.mark.parametrize(

@@ -48,14 +48,14 @@ def test_a_topic_of_which_others_have_the_last_partitions_is_known_with_its_tota
     manager.create_topic("t", ID, 4, numbers=(0, 2))
     crash(manager)
     manager = open_manager(tmp_path)
-    assert manager.topics()["t"] == StoredTopic(ID, (0, 2), total=4)
+    assert manager.topics["t"] == StoredTopic(ID, (0, 2), total=4)
     manager.set_total("t", 6)
     manager.set_overrides("t", {"retention.ms": "5"})
     crash(manager)
     manager = open_manager(tmp_path)
-    assert manager.topics()["t"] == StoredTopic(ID, (0, 2), {"retention.ms": "5"}, total=6)
+    assert manager.topics["t"] == StoredTopic(ID, (0, 2), {"retention.ms": "5"}, total=6)
     manager.add_partitions("t", 8, numbers=(7,))
-    assert manager.topics()["t"] == StoredTopic(ID, (0, 2, 7), {"retention.ms": "5"}, total=8)
+    assert manager.topics["t"] == StoredTopic(ID, (0, 2, 7), {"retention.ms": "5"}, total=8)
 
 
 def test_a_total_is_never_less_than_the_partitions_here() -> None:
@@ -73,7 +73,7 @@ def test_partitions_are_set_aside_with_all_that_is_in_them_and_never_over_others
     aside = tmp_path / ".aside" / "ASNFZ4mrze8BI0VniavN7w"
     assert sorted(path.name for path in aside.iterdir()) == ["t.topic", "t_1"]
     assert b"kept" in (aside / "t_1" / "00000000000.kafka").read_bytes()
-    assert manager.topics()["t"] == StoredTopic(ID, (0, 2), total=3)
+    assert manager.topics["t"] == StoredTopic(ID, (0, 2), total=3)
     with pytest.raises(UnknownTopicOrPartition):
         manager.log(TopicPartition("t", 1))
     manager.add_partitions("t", 3, numbers=(1,))
@@ -83,6 +83,6 @@ def test_partitions_are_set_aside_with_all_that_is_in_them_and_never_over_others
     manager = open_manager(tmp_path)
     assert values(manager.log(TopicPartition("t", 2))) == [b"other"]
     manager.set_aside("t", ID, [0, 2])
-    assert manager.topics() == {}
+    assert manager.topics == {}
     crash(manager)
-    assert open_manager(tmp_path).topics() == {}
+    assert open_manager(tmp_path).topics == {}

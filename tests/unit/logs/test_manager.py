@@ -36,11 +36,11 @@ def test_a_topic_is_there_with_its_id_partitions_and_properties_after_a_stop_and
     manager.create_topic("t", ID, 3, {"segment.bytes": "1000", "retention.ms": "-1"})
     wanted = StoredTopic(ID, (0, 1, 2), {"segment.bytes": "1000", "retention.ms": "-1"}, "0.8")
     for end in (crash, type(manager).close):
-        assert manager.topics() == {"t": wanted}
+        assert manager.topics == {"t": wanted}
         assert manager.log(TopicPartition("t", 2)).config.segment_bytes == 1000
         end(manager)
         manager = open_manager(tmp_path)
-    assert manager.topics() == {"t": wanted}
+    assert manager.topics == {"t": wanted}
     assert manager.log(TopicPartition("t", 2)).config.segment_bytes == 1000
 
 
@@ -67,7 +67,7 @@ def test_the_longest_name_works(tmp_path: Path) -> None:
     assert manager.log(TopicPartition("x" * 249, 0)).config.retention_ms == 5
     manager.delete_topic("x" * 249)
     crash(manager)
-    assert open_manager(tmp_path).topics() == {}
+    assert open_manager(tmp_path).topics == {}
 
 
 @pytest.mark.parametrize("name", [".deleted-x", ".topics", "a_0", "a_0_0", "-", "x.topic", ".x.tmp", "_"])
@@ -97,7 +97,7 @@ def test_a_topic_that_cannot_be_made_leaves_nothing(
     manager = open_manager(tmp_path)
     with pytest.raises(error):
         manager.create_topic("t", ID, count, overrides)
-    assert manager.topics() == {}
+    assert manager.topics == {}
     assert not (tmp_path / "t_0").exists()
 
 
@@ -106,7 +106,7 @@ def test_a_topic_is_made_only_once(tmp_path: Path) -> None:
     manager.create_topic("t", ID, 1, {})
     with pytest.raises(TopicAlreadyExists):
         manager.create_topic("t", uuid4(), 2, {})
-    assert manager.topics()["t"].topic_id == ID
+    assert manager.topics["t"].topic_id == ID
 
 
 def test_unknown_topics_and_partitions_are_distinguished_from_offline_ones(tmp_path: Path) -> None:
@@ -129,14 +129,14 @@ def test_partitions_are_added_and_the_old_ones_keep_their_records(tmp_path: Path
     log.append(batch(b"kept"))
     manager.set_overrides("my_topic", {"segment.bytes": "2000"})
     manager.add_partitions("my_topic", 3)
-    assert manager.topics()["my_topic"].partitions == (0, 1, 2)
+    assert manager.topics["my_topic"].partitions == (0, 1, 2)
     assert manager.log(TopicPartition("my_topic", 2)).config.segment_bytes == 2000
     for total in (3, 1):
         with pytest.raises(InvalidPartitions):
             manager.add_partitions("my_topic", total)
     crash(manager)
     manager, log = open_log(tmp_path)
-    assert manager.topics()["my_topic"].partitions == (0, 1, 2)
+    assert manager.topics["my_topic"].partitions == (0, 1, 2)
     assert values(log) == [b"kept"]
 
 
@@ -154,7 +154,7 @@ def test_properties_of_a_topic_are_replaced_at_once_and_for_good(tmp_path: Path)
     crash(manager)
     manager, log = open_log(tmp_path, retention_ms=77)
     assert log.config.max_message_bytes == 10
-    assert manager.topics()["my_topic"].overrides == {"max.message.bytes": "10"}
+    assert manager.topics["my_topic"].overrides == {"max.message.bytes": "10"}
 
 
 def test_a_deleted_topic_is_gone_at_once_and_its_name_is_free(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_deleted_topic_is_gone_at_once_and_its_name_is_free(tmp_path: Path) ->
     log.append(batch(b"old"))
     piece = log.read(0, 1000, at_least_one=True)
     manager.delete_topic("my_topic")
-    assert manager.topics() == {}
+    assert manager.topics == {}
     for use in (
         lambda: log.append(batch(b"x")),
         lambda: log.read(0, 1000, at_least_one=True),
@@ -287,11 +287,11 @@ def test_leftovers_of_a_creation_are_removed_but_data_is_left_alone(tmp_path: Pa
     (tmp_path / "notes_2020").mkdir()
     (tmp_path / "notes_2020" / "mine.txt").write_text("mine")
     manager = open_manager(tmp_path)
-    assert manager.topics() == {}
+    assert manager.topics == {}
     assert sorted(p.name for p in tmp_path.glob("*_*") if p.is_dir()) == ["lost_0", "notes_2020"]
     with pytest.raises(StorageError, match="has data and belongs to no topic"):
         manager.create_topic("lost", ID, 1, {})
-    assert manager.topics() == {}
+    assert manager.topics == {}
 
 
 def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_deletion_that_was_interrupted_is_finished_at_the_next_start(tmp_path:
     record = tmp_path / ".topics" / "t.topic"
     record.write_text(record.read_text() + "deleting=true\n")
     manager = open_manager(tmp_path)
-    assert manager.topics() == {}
+    assert manager.topics == {}
     assert not record.exists()
     assert list(tmp_path.glob("t_*")) == []
 
@@ -374,7 +374,7 @@ def test_many_partitions_work_with_few_descriptors(tmp_path: Path) -> None:
     manager.close()
     manager = open_manager(tmp_path, max_open_files=16)
     assert [values(manager.log(TopicPartition("t", number))) for number in range(400)] == [[b"0", b"1"]] * 400
-    assert len(manager._pool) <= 16
+    assert len(manager.open_files) <= 16
 
 
 def test_of_settings_that_directories_kept_the_newest_count(tmp_path: Path) -> None:

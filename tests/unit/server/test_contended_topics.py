@@ -76,12 +76,12 @@ def test_others_see_all_of_a_new_topic_or_nothing_and_make_theirs(
     topics = Topics(manager, BrokerConfig())
 
     def meanwhile() -> None:
-        assert "t" not in manager.topics()
+        assert "t" not in manager.topics
         topics.create("other", 2)
 
     files.then(meanwhile)
     assert topics.create("t", 100).partitions == tuple(range(100))
-    assert {name: len(topic.partitions) for name, topic in manager.topics().items()} == {"t": 100, "other": 2}
+    assert {name: len(topic.partitions) for name, topic in manager.topics.items()} == {"t": 100, "other": 2}
 
 
 def test_what_is_being_made_cannot_be_made_by_another(manager: LogManager, files: ContendedFiles) -> None:
@@ -115,7 +115,7 @@ def test_partitions_are_added_to_the_topic_that_there_is_then(
 
     files.then(meanwhile)
     topics.add_partitions("t", 3)
-    assert manager.topics()["t"].overrides == {"retention.ms": "7"}
+    assert manager.topics["t"].overrides == {"retention.ms": "7"}
     assert [manager.log(TopicPartition("t", n)).config.retention_ms for n in range(3)] == [7, 7, 7]
 
 
@@ -147,7 +147,7 @@ def test_what_is_being_deleted_is_gone_and_cannot_be_made(
 
     topics.create("t", 100)
     files.then(meanwhile)
-    topics.delete("t", lambda: seen.append(("t" in manager.topics(), len(_directories(tmp_path)))))
+    topics.delete("t", lambda: seen.append(("t" in manager.topics, len(_directories(tmp_path)))))
     assert seen == [(False, 100), "meanwhile"]
     assert _directories(tmp_path) == []
     assert len(topics.create("t", 2).partitions) == 2
@@ -165,4 +165,4 @@ def test_after_a_crash_a_half_created_topic_does_not_exist(
         manager.create_topic("t", uuid.uuid4(), 4)
     crash(manager)
     again = open_manager(tmp_path)
-    assert (dict(again.topics()), _directories(tmp_path)) == ({}, [])
+    assert (dict(again.topics), _directories(tmp_path)) == ({}, [])

@@ -75,7 +75,7 @@ def test_an_answer_to_many_fetches_is_cut_where_its_size_would_not_fit(
 def test_an_answer_with_more_parts_than_files_begins_anywhere(
     services: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services.logs.logs._pool, "max_open", 2)
+    monkeypatch.setattr(services.logs.logs.open_files, "max_open", 2)
     want = FetchRequest(TOPIC, 0, 0, 100)
     seen = set()
     for _ in range(100):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -42,13 +43,12 @@ from tests.support.protocol.raw_client import produce_request
 @pytest.fixture
 def ctx(tmp_path: Path) -> Any:
     manager, _ = open_log(tmp_path)
-    stored = dict(manager.topics())
-    stored["first"] = SimpleNamespace(generation=V07.generation)  # type: ignore[assignment]
+    manager.create_topic("first", UUID(int=7), 1, generation=V07.generation)
     yield SimpleNamespace(
         version=12,
         services=SimpleNamespace(
             logs=LogAccess(manager, SINCE_08),
-            topics=SimpleNamespace(all=lambda: stored),
+            topics=SimpleNamespace(all=lambda: manager.topics),
             groups=SimpleNamespace(opened=True),
             transactions=SimpleNamespace(opened=False),
         ),

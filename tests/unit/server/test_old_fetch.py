@@ -18,10 +18,10 @@ from kafkalog_broker.server.log_access import Allowance, Entries
 from kafkalog_broker.server.old_fetch import OlderReader
 from kafkalog_broker.server.view07 import View07
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError, MessageTooLarge, UnsupportedCompression
-from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import frames, magic_at, records
+from pyspark_kafkalog.formats.message_set import frames, records
 from pyspark_kafkalog.types import NewRecord, Record
 from tests.support.examples import examples
 from tests.support.log.logs import PARTITION, START_MS, batch, crash, crash_all, open_log

@@ -33,7 +33,7 @@ def ctx(tmp_path: Path) -> Any:
         clock=SlowClock(),
         metrics=Metrics(),
         logs=LogAccess(manager, SINCE_08),
-        fetches=SimpleNamespace(appended=lambda _partition, _size, stable: None),
+        fetches=SimpleNamespace(watchers={}, appended=lambda _partition, _size, stable: None),
     )
     yield SimpleNamespace(
         services=services, version=2, refused=lambda error: error.code, demand=lambda *_: None

@@ -23,8 +23,7 @@ from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from kafkalog_broker.log.family import CheckedBatch, KnownProducer, NewestBatch, Producers
 from pyspark_kafkalog.errors import CorruptMessage, InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
 from pyspark_kafkalog.formats.base import Frame, crc32c
-from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType, marker_type, read_header
-from pyspark_kafkalog.formats.message_set import magic_at
+from pyspark_kafkalog.formats.batch import MAGIC, BatchHeader, ControlType, magic_at, marker_type, read_header
 
 REMEMBERED_BATCHES = 5
 """A producer may have five batches in flight, so a retry is one of the last five."""

@@ -33,6 +33,7 @@ from pyspark_kafkalog.formats.batch import (
     MARKER_HEAD_BYTES,
     BatchHeader,
     ControlType,
+    magic_at,
     marker_type,
     read_header,
     record_block,
@@ -41,7 +42,7 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.compression import compress
 from pyspark_kafkalog.formats.legacy import Message, encode_set, messages, read_entry
-from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES, magic_at
+from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
 

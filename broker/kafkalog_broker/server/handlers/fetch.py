@@ -8,7 +8,7 @@ Fetch  0-13      incremental fetch sessions (the answer's session id is always 0
 `delayed_fetch` waits for ``min_bytes``; `old_fetch` shows versions before 10 what they can read.
 
 An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
-`LogManager.files_per_answer` says. The others come empty, and are first in the client's next answer.
+`OpenFiles.share` says. The others come empty, and are first in the client's next answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, cast
 from uuid import UUID
 
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Aborted
-from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
 from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog, check_leader_epoch
@@ -85,9 +84,13 @@ def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
     """Whether there are many partitions, or entries to convert: for a client before v2, or from 0.7."""
     if ctx.version < _BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
         return True
-    topics = ctx.services.topics.all()
-    named = (topics.get(name) for name, _ in _named(request, ctx) if name is not None)
-    return any(topic is not None and topic.generation != SINCE_08.generation for topic in named)
+    is_foreign = ctx.services.logs.is_foreign
+    return any(
+        is_foreign(TopicPartition(name, want.partition))
+        for name, topic in _named(request, ctx)
+        for want in topic.partitions
+        if name is not None
+    )
 
 
 @handles(ApiKey.FETCH, (0, 13), (Operation.READ, ResourceType.TOPIC), takes_long=_takes_long)
@@ -126,7 +129,9 @@ def _each_once(request: api.FetchRequest) -> api.FetchRequest:
 
 
 def _response(answer: _Answer, ctx: Context) -> api.FetchResponse:
-    ctx.services.turns.note(ctx.reply.peer, answer.left_out)
+    turns = ctx.services.turns
+    if answer.left_out is not None or ctx.reply.peer in turns.places:
+        turns.note(ctx.reply.peer, answer.left_out)
     return api.FetchResponse(responses=tuple(answer.topics))
 
 
@@ -164,7 +169,7 @@ def _read(request: api.FetchRequest, ctx: Context) -> _Answer:
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
     found: list[api.PartitionData | None] = [None] * len(wanted)
     try:
-        for number in _in_turn(wanted, ctx.services.turns.first_of(ctx.reply.peer)):
+        for number in _in_turn(wanted, ctx.services.turns.places.get(ctx.reply.peer)):
             topic, want = wanted[number]
             if topic is None:
                 data = _failed(want.partition, ctx.refused(UnknownTopicId("no topic has the id asked for")))

@@ -41,10 +41,10 @@ from pyspark_kafkalog.formats.batch import (
     HEADER_SIZE,
     MAGIC,
     TRANSACTIONAL_BIT,
+    magic_at,
     read_header,
 )
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.message_set import magic_at
 from pyspark_kafkalog.protocol.api import produce as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
@@ -261,7 +261,8 @@ def _counted(log: Log, result: AppendResult, size: int, ctx: Context) -> AppendR
         if result.converted_count:
             metrics.converted_messages.inc(result.converted_count)
             metrics.converted_bytes.inc(result.converted_bytes)
-        services.fetches.appended(log.topic_partition, size, stable=result.stable)
+        if log.topic_partition in services.fetches.watchers:
+            services.fetches.appended(log.topic_partition, size, stable=result.stable)
     return result
 
 

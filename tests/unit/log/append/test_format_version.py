@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.log.append import message_sets
+from kafkalog_broker.log.append import validation
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge
-from pyspark_kafkalog.formats.batch import encode_batch, read_header
+from pyspark_kafkalog.formats.batch import encode_batch, magic_at, read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import CODECS
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import NewRecord, TimestampType
 from tests.support.log.logs import START_MS, batch, contents, message_set, open_log, read_all
 
@@ -130,7 +130,7 @@ def test_a_topic_that_changes_its_format_keeps_what_it_has(tmp_path: Path) -> No
 def test_no_more_records_are_converted_than_messages_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_sets, "MOST_MESSAGES", 10)
+    monkeypatch.setattr(validation, "MOST_MESSAGES", 10)
     _, log = open_log(tmp_path, message_format_version="0.9.0")
     assert log.append(batch(*[b"a"] * 10, codec=Codec.GZIP)).converted_count == 10
     with pytest.raises(MessageTooLarge, match="more than 10 messages"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog_broker.log.append import message_sets
+from kafkalog_broker.log.append import validation
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from pyspark_kafkalog.errors import (
     CorruptMessage,
@@ -197,7 +197,7 @@ def test_all_that_one_request_decompresses_to_is_bounded(tmp_path: Path) -> None
 def test_the_messages_of_one_request_are_bounded_however_they_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_sets, "MOST_MESSAGES", 10)
+    monkeypatch.setattr(validation, "MOST_MESSAGES", 10)
     _, log = open_log(tmp_path)
     assert log.append(message_set(*[b"a"] * 10, magic=0)).record_count == 10
     for magic in (0, 1):
