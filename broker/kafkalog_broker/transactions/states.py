@@ -209,8 +209,9 @@ def end_with_epoch(
         return Outcome(error=_concurrent(known))
     if repeated and known.state is PREPARED[ending]:
         return _SAME
-    if repeated and known.state in (CoordinatorState.EMPTY, CoordinatorState.ONGOING):
-        return Outcome(error=_fenced(known, epoch))
+    retried_after_abort = repeated and commit and known.state is CoordinatorState.COMPLETE_ABORT
+    if retried_after_abort or (repeated and known.state in (CoordinatorState.EMPTY, CoordinatorState.ONGOING)):
+        return Outcome(error=_fenced(known, epoch))  # KAFKA-20785: Kafka Streams survives this error only
     if repeated or (commit and known.state is not CoordinatorState.ONGOING):
         what, where = "committed" if commit else "aborted", STATE_NAMES[known.state]
         return Outcome(error=InvalidTxnState(f"a transaction cannot be {what} in state {where}"))
@@ -242,7 +243,7 @@ def is_forgotten(known: Transaction, expiration_ms: int, now_ms: int) -> bool:
 def completed(known: Transaction, now_ms: int, new_id: Callable[[], int]) -> Transaction:
     """The Complete record, once all markers are written; a new producer id if the epochs are used up."""
     done = replace(known, state=PREPARED[known.state], partitions=frozenset(), changed_ms=now_ms)
-    if known.last_epoch == LAST_EPOCH < known.epoch:
+    if known.epoch > LAST_EPOCH:
         return replace(done, producer_id=new_id(), epoch=0, last_producer_id=known.producer_id)
     return done
 
@@ -256,11 +257,11 @@ def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 
 def _aborting(known: Transaction, now_ms: int) -> Transaction:
-    """State and fencing epoch in one record, so that a crash keeps both or neither."""
+    """State and fencing epoch in one record, so that a crash keeps both or neither. The largest epoch stays."""
     return replace(
         known,
         state=CoordinatorState.PREPARE_ABORT,
-        epoch=known.epoch + 1,
+        epoch=min(known.epoch, LAST_EPOCH) + 1,
         changed_ms=now_ms,
         last_epoch=NO_EPOCH,
     )

@@ -88,7 +88,27 @@ def test_when_its_epochs_are_used_up_a_producer_gets_a_new_id() -> None:
     assert fenced.epoch == LAST_EPOCH + 1
     after = initialize(states.completed(fenced, NOW, lambda: 99), None).store
     assert after is not None
-    assert (after.producer_id, after.epoch) == (99, 0)
+    assert (after.producer_id, after.epoch) == (99, 1)
+
+
+def test_a_timeout_at_the_last_epoch_gives_the_producer_a_new_id() -> None:
+    aborting = states.overdue(known(CoordinatorState.ONGOING, LAST_EPOCH), NOW + 60_001).store
+    assert aborting is not None
+    assert (aborting.producer_id, aborting.epoch) == (7, LAST_EPOCH + 1)
+    done = states.completed(aborting, NOW, lambda: 99)
+    assert (done.producer_id, done.epoch, done.state) == (99, 0, CoordinatorState.COMPLETE_ABORT)
+    assert states.end_with_epoch(done, 7, LAST_EPOCH, commit=False, now_ms=NOW) == Outcome()
+    late_commit = states.end_with_epoch(done, 7, LAST_EPOCH, commit=True, now_ms=NOW)
+    assert told(late_commit) == (E.PRODUCER_FENCED, *NOTHING)
+    assert told(initialize(done, (7, LAST_EPOCH))) == (E.PRODUCER_FENCED, *NOTHING)
+    assert told(states.add(done, 99, 0, [A], NOW)) == (E.NONE, CoordinatorState.ONGOING, 0)
+
+
+def test_an_open_transaction_with_the_largest_epoch_can_be_aborted() -> None:
+    aborting = states.overdue(known(CoordinatorState.ONGOING, LAST_EPOCH + 1), NOW + 60_001).store
+    assert aborting is not None
+    assert aborting.epoch == LAST_EPOCH + 1
+    assert states.completed(aborting, NOW, lambda: 99).producer_id == 99
 
 
 WRONG_PRODUCER = [
@@ -163,7 +183,7 @@ END_WITH_EPOCH = [
     (CoordinatorState.PREPARE_ABORT, 2, False, (E.CONCURRENT_TRANSACTIONS, *NOTHING)),
     (CoordinatorState.COMPLETE_COMMIT, 2, True, (E.NONE, *NOTHING)),
     (CoordinatorState.COMPLETE_COMMIT, 2, False, (E.INVALID_TXN_STATE, *NOTHING)),
-    (CoordinatorState.COMPLETE_ABORT, 2, True, (E.INVALID_TXN_STATE, *NOTHING)),
+    (CoordinatorState.COMPLETE_ABORT, 2, True, (E.PRODUCER_FENCED, *NOTHING)),
     (CoordinatorState.COMPLETE_ABORT, 2, False, (E.NONE, *NOTHING)),
 ]
 
