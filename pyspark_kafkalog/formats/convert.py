@@ -27,7 +27,6 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats.base import Buffer, Frame
 from pyspark_kafkalog.formats.batch import (
-    CODEC_BITS,
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
@@ -333,32 +332,19 @@ class _Block:
 
 # --- what needs no conversion
 
-_HEAD = Struct(">8xi4xB4xh")  # length, magic, and a v2 batch's attributes; shorter than any whole entry
+_HEAD = Struct(">8xi4xB")  # length and magic; shorter than any whole entry
 HEAD_BYTES = _HEAD.size
-_ZSTD = int(Codec.ZSTD)
 
 
-class ReaderLimits(NamedTuple):
-    """A reader supports formats up to ``magic`` and, in v2, zstd if ``zstd``."""
-
-    magic: int
-    zstd: bool
-
-    def takes(self, newest_magic: int) -> bool:
-        """Whether all entries up to this format are readable unchecked."""
-        return newest_magic <= self.magic and (self.zstd or newest_magic < MAGIC)
-
-
-def readable_until(buf: Buffer, pos: int, limits: ReaderLimits) -> tuple[int, bool]:
-    """Position after the entries from ``pos`` on that the reader supports, and whether an unsupported one
+def readable_until(buf: Buffer, pos: int, newest_magic: int) -> tuple[int, bool]:
+    """Position after the entries from ``pos`` on of formats up to ``newest_magic``, and whether a newer one
     follows. If False, the next head is damaged or beyond ``buf``; the position may be too.
     """
     end = len(buf) - HEAD_BYTES
     unpack = _HEAD.unpack_from
-    most, zstd = limits
     while pos <= end:
-        length, magic, attributes = unpack(buf, pos)
-        if magic > most or (magic == MAGIC and not zstd and attributes & CODEC_BITS == _ZSTD):
+        length, magic = unpack(buf, pos)
+        if magic > newest_magic:
             return pos, True
         if length <= 0:
             break

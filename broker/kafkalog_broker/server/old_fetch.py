@@ -1,5 +1,5 @@
-"""Logs for clients that do not know messages v1, record batches v2, or zstd. Entries they can read are sent
-from the file; if an answer would begin with a newer one, entries are converted in Python and in memory,
+"""Logs for clients that do not know messages v1 or record batches v2. Entries they can read are sent from
+the file; if an answer would begin with a newer one, entries are converted in Python and in memory,
 within the request's `Allowance`.
 """
 
@@ -11,10 +11,9 @@ from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from kafkalog_broker.log.file_slice import MemorySlice
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog
-from pyspark_kafkalog.errors import KafkaError, UnsupportedCompression
-from pyspark_kafkalog.formats.convert import Piece, ReaderLimits, for_reader, readable_until
+from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.formats.convert import Piece, for_reader, readable_until
 from pyspark_kafkalog.formats.message_set import ENTRIES
-from pyspark_kafkalog.types import TopicPartition
 
 _WALK_BYTES = 16 << 10
 
@@ -28,14 +27,10 @@ clients list their partitions in the same order each time, and the last ones mus
 _MESSAGE_COST_BYTES = 128
 """Least cost of a message: it takes some us, however short it is (benchmarks/old_fetch.py)."""
 
-_V1_SINCE, _V2_SINCE, ZSTD_SINCE = 2, 4, 10
+_NEWEST_MAGIC = (0, 0, 1, 1)
+"""What a client can read, by the Fetch version below `BATCHES_SINCE`."""
 
-_LIMITS = (
-    *(ReaderLimits(0, zstd=False) for _ in range(_V1_SINCE)),
-    *(ReaderLimits(1, zstd=False) for _ in range(_V1_SINCE, _V2_SINCE)),
-    *(ReaderLimits(2, zstd=False) for _ in range(_V2_SINCE, ZSTD_SINCE)),
-)
-"""What a client can read, by the Fetch version below `ZSTD_SINCE`."""
+BATCHES_SINCE = len(_NEWEST_MAGIC)
 
 
 class OlderReader:
@@ -44,14 +39,12 @@ class OlderReader:
     def __init__(
         self,
         log: ReadableLog,
-        partition: TopicPartition,
         version: int,
         allowance: Allowance,
         metrics: Metrics,
     ) -> None:
         self._log = log
-        self._partition = partition
-        self._limits = _LIMITS[version]
+        self._magic = _NEWEST_MAGIC[version]
         self._allowance = allowance
         self._metrics = metrics
 
@@ -60,11 +53,11 @@ class OlderReader:
     ) -> Entries:
         """As `ReadableLog.read`. Converted data may end within an entry, as is usual for these clients."""
         piece = self._log.read(offset, max_bytes, at_least_one=at_least_one, committed_only=committed_only)
-        if not len(piece) or (piece.newest_magic is not None and self._limits.takes(piece.newest_magic)):
+        if not len(piece) or (piece.newest_magic is not None and piece.newest_magic <= self._magic):
             return piece
         try:
-            end, ends_there = _readable(piece, self._limits)
-            piece.learn(self._limits.magic, end)
+            end, ends_there = _readable(piece, self._magic)
+            piece.learn(self._magic, end)
             if not ends_there:
                 return piece
             if end:
@@ -75,15 +68,11 @@ class OlderReader:
             piece.close()
             raise
         piece.close()
-        if self._limits.magic == 2:
-            raise UnsupportedCompression(
-                f"{self._partition}: offset {offset} is in zstd, which needs Fetch {ZSTD_SINCE} or later"
-            )
         if self._allowance.exhausted:
             self._allowance.tell_of_more()
-            return MemorySlice(b"", self._limits.magic)
+            return MemorySlice(b"", self._magic)
         made = self._made(offset, max_bytes, at_least_one)
-        return MemorySlice(made, self._limits.magic)
+        return MemorySlice(made, self._magic)
 
     def _made(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         found: list[bytes] = []
@@ -120,7 +109,7 @@ class OlderReader:
         while data := self._read_from(offset):
             for piece in for_reader(
                 data,
-                self._limits.magic,
+                self._magic,
                 start_offset=offset,
                 max_bytes=MAX_DECOMPRESSED_BYTES,
                 piece_bytes=piece_bytes,
@@ -137,11 +126,11 @@ class OlderReader:
             region.close()
 
 
-def _readable(piece: Entries, limits: ReaderLimits) -> tuple[int, bool]:
+def _readable(piece: Entries, newest_magic: int) -> tuple[int, bool]:
     """How much of ``piece`` the client can read, and whether an entry follows that it cannot."""
     position = 0
     while position < len(piece):
-        passed, ends_there = readable_until(piece.read_at(position, _WALK_BYTES), 0, limits)
+        passed, ends_there = readable_until(piece.read_at(position, _WALK_BYTES), 0, newest_magic)
         if ends_there:
             return position + passed, True
         if not passed:

@@ -210,7 +210,9 @@ def end_with_epoch(
     if repeated and known.state is PREPARED[ending]:
         return _SAME
     retried_after_abort = repeated and commit and known.state is CoordinatorState.COMPLETE_ABORT
-    if retried_after_abort or (repeated and known.state in (CoordinatorState.EMPTY, CoordinatorState.ONGOING)):
+    if retried_after_abort or (
+        repeated and known.state in (CoordinatorState.EMPTY, CoordinatorState.ONGOING)
+    ):
         return Outcome(error=_fenced(known, epoch))  # KAFKA-20785: Kafka Streams survives this error only
     if repeated or (commit and known.state is not CoordinatorState.ONGOING):
         what, where = "committed" if commit else "aborted", STATE_NAMES[known.state]
@@ -257,7 +259,7 @@ def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 
 def _aborting(known: Transaction, now_ms: int) -> Transaction:
-    """State and fencing epoch in one record, so that a crash keeps both or neither. The largest epoch stays."""
+    """State and fencing epoch, at most the largest, in one record: a crash keeps both or neither."""
     return replace(
         known,
         state=CoordinatorState.PREPARE_ABORT,

@@ -5,7 +5,7 @@ API    Versions  Left out
 Fetch  0-13      incremental fetch sessions (the answer's session id is always 0, so clients continue with
                  full requests), replicas and racks
 
-`delayed_fetch` waits for ``min_bytes``; `old_fetch` shows versions before 10 what they can read.
+`delayed_fetch` waits for ``min_bytes``; `old_fetch` shows versions before 4 what they can read.
 
 An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
 `OpenFiles.share` says. The others come empty, and are first in the client's next answer.
@@ -24,17 +24,18 @@ from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Abort
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
 from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog, check_leader_epoch
-from kafkalog_broker.server.old_fetch import ZSTD_SINCE, OlderReader
+from kafkalog_broker.server.old_fetch import BATCHES_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
 from pyspark_kafkalog.protocol.api import fetch as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
 from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 
-_BATCHES_SINCE = 4
 _WHOLE_FIRST_SINCE = 3
 """Before, a first entry above the partition's limit is cut, so that the client learns to raise the limit."""
 _IDS_SINCE = 13
+_FULL_FETCH, _SESSIONLESS = 0, -1
+"""Session epochs; each closes the session that the request names. Source: Kafka 4.1 ``FetchManager``."""
 _LONGEST_WAIT_MS = 60_000
 """Clients may ask to wait for weeks, but each wait keeps a timer: answer empty, and they ask again."""
 
@@ -82,7 +83,7 @@ class _Answer:
 
 def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
     """Whether there are many partitions, or entries to convert: for a client before v2, or from 0.7."""
-    if ctx.version < _BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
+    if ctx.version < BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
         return True
     is_foreign = ctx.services.logs.is_foreign
     return any(
@@ -96,7 +97,7 @@ def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
 @handles(ApiKey.FETCH, (0, 13), (Operation.READ, ResourceType.TOPIC), takes_long=_takes_long)
 def fetch(request: api.FetchRequest, ctx: Context) -> Any:
     """Send slices of the logs from their files, without reading them; logs of 0.7 through a view."""
-    if request.session_id != 0 or request.session_epoch > 0:
+    if request.session_epoch not in (_FULL_FETCH, _SESSIONLESS):
         return api.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     request = _each_once(request)
     answer = _read(request, ctx)
@@ -230,12 +231,12 @@ def _read_partition(
         answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
         at_least_one = answer.size_bytes == 0
-        if not answer.files_left or not (left or at_least_one or ctx.version < ZSTD_SINCE):
+        if not answer.files_left or not (left or at_least_one or ctx.version < BATCHES_SINCE):
             return _without_room(partition, want, log, answer)
         source: ReadableLog | OlderReader = log
-        if ctx.version < ZSTD_SINCE:
+        if ctx.version < BATCHES_SINCE:
             part = answer.allowance.part()
-            source = OlderReader(log, partition, ctx.version, part, ctx.services.metrics)
+            source = OlderReader(log, ctx.version, part, ctx.services.metrics)
         cut_first = ctx.version < _WHOLE_FIRST_SINCE and left >= limit
         piece = source.read(
             want.fetch_offset,
