@@ -103,7 +103,10 @@ class ApiKey(IntEnum):
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
@@ -114,6 +117,8 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 NEVER_FLEXIBLE = 1 << 15  # first flexible version of an API that has none
@@ -200,7 +205,10 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.SASL_AUTHENTICATE, "logins", VersionRange(0, 2), 2),
         Api(ApiKey.CREATE_PARTITIONS, "topics", VersionRange(0, 3), 2),
         Api(ApiKey.DELETE_GROUPS, "groups", VersionRange(0, 2), 2),
+        Api(ApiKey.ELECT_LEADERS, "cluster", VersionRange(0, 2), 2),
         Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "configs", VersionRange(0, 1), 1),
+        Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "cluster", VersionRange(0, 1), 0),
+        Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "cluster", VersionRange(0, 0), 0),
         Api(ApiKey.OFFSET_DELETE, "group_offsets", VersionRange(0, 0), NEVER_FLEXIBLE),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "cluster", VersionRange(0, 1), 1),
         Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "logins", VersionRange(0, 0), 0),
@@ -211,6 +219,8 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.LIST_TRANSACTIONS, "transactions", VersionRange(0, 1), 0),
         Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "consumer_groups", VersionRange(0, 1), 0),
         Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "consumer_groups", VersionRange(0, 1), 0),
+        Api(ApiKey.LIST_CONFIG_RESOURCES, "configs", VersionRange(0, 1), 0),
+        Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "metadata", VersionRange(0, 0), 0),
     )
 }
 """All APIs of our tables; the broker's registry has those that it serves."""

@@ -28,11 +28,17 @@ from pyspark_kafkalog.protocol.api.acls import (
     DescribeAclsRequest,
 )
 from pyspark_kafkalog.protocol.api.cluster import (
+    AlterPartitionReassignmentsRequest,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ElectTopicPartitions,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from pyspark_kafkalog.protocol.api.configs import (
     AlterableConfig,
@@ -43,6 +49,7 @@ from pyspark_kafkalog.protocol.api.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
 )
 from pyspark_kafkalog.protocol.api.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -94,9 +101,12 @@ from pyspark_kafkalog.protocol.api.logins import (
 )
 from pyspark_kafkalog.protocol.api.metadata import (
     ApiVersionsRequest,
+    Cursor,
+    DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
     MetadataRequest,
     MetadataRequestTopic,
+    NamedTopic,
 )
 from pyspark_kafkalog.protocol.api.producers import (
     DescribeProducersRequest,
@@ -252,6 +262,15 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest((DescribableLogDirTopic(ATTACKED, (0, 1)),)),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest((ComponentData("user", 0, "u"),)),
         ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(),
+        ApiKey.ELECT_LEADERS: ElectLeadersRequest(0, (ElectTopicPartitions(ATTACKED, (0, 1)),)),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: AlterPartitionReassignmentsRequest(
+            topics=(ReassignableTopic(ATTACKED, (ReassignablePartition(0, (0,)),)),)
+        ),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: ListPartitionReassignmentsRequest(),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsRequest(
+            (NamedTopic(ATTACKED),), cursor=Cursor(ATTACKED, 0)
+        ),
+        ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequest((2, 4)),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
         ApiKey.DESCRIBE_ACLS: DescribeAclsRequest(2, ATTACKED, 3, "User:a", "*", 3, 3),
         ApiKey.CREATE_ACLS: CreateAclsRequest((AclCreation(2, ATTACKED, 3, "User:a", "*", 3, 3),)),

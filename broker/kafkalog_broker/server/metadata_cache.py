@@ -78,6 +78,12 @@ class MetadataCache:
                 self._forget(next(iter(self._kept)))
         return written
 
+    def described(
+        self, name: str, topic: StoredTopic, operations: int, brokers: frozenset[int]
+    ) -> api.MetadataResponseTopic:
+        """The ``topic`` as `of` would encode it."""
+        return _described(name, topic, operations, self._owners(name, topic, brokers))
+
     def _owners(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> _Owners:
         ownership = self._ownership
         if ownership is None or not ownership.shares(topic):

@@ -1,17 +1,23 @@
-"""The cluster, its brokers' data directories, and quotas.
+"""The cluster, its brokers' data directories, reassignments, elections, and quotas.
 
-API                   Versions  Flexible from  Left out
---------------------  --------  -------------  ---------------------------
-DescribeCluster       0-1       0              2 (fenced brokers)
-DescribeLogDirs       1-4       2              0; 5 (cordoned directories)
-DescribeClientQuotas  0-1       1              nothing
+API                         Versions  Flexible from  Left out
+--------------------------  --------  -------------  ---------------------------
+DescribeCluster             0-1       0              2 (fenced brokers)
+DescribeLogDirs             1-4       2              0; 5 (cordoned directories)
+DescribeClientQuotas        0-1       1              nothing
+ElectLeaders                0-2       2              nothing
+AlterPartitionReassignments 0-1       0              nothing
+ListPartitionReassignments  0         0              nothing
 
-DescribeCluster 1 added the endpoint type; DescribeLogDirs 3 an error for the whole response, 4 disk sizes.
-Source: protocol guide; KIP-700, 919 (DescribeCluster), 113, 827 (DescribeLogDirs), 546
-(DescribeClientQuotas).
+DescribeCluster 1 added the endpoint type; DescribeLogDirs 3 an error for the whole response, 4 disk sizes;
+ElectLeaders 1 the election type and an error for the whole response. Source: protocol guide; KIP-700, 919
+(DescribeCluster), 113, 827 (DescribeLogDirs), 546 (DescribeClientQuotas), 183, 460 (ElectLeaders), 455, 860
+(reassignments).
 """
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
@@ -130,3 +136,110 @@ class DescribeClientQuotasResponse(WireStruct):
     error_code: ErrorCode = wire(ERROR_CODE)
     error_message: str | None = wire(STRING, null_since=0)
     entries: tuple[EntryData, ...] | None = wire(Array(EntryData), null_since=0)
+
+
+class ElectionType(IntEnum):
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ElectTopicPartitions(WireStruct):
+    topic: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+class ElectLeadersRequest(WireStruct):
+    """Null ``topic_partitions`` are all."""
+
+    election_type: int = wire(INT8, 1)
+    topic_partitions: tuple[ElectTopicPartitions, ...] | None = wire(
+        Array(ElectTopicPartitions), null_since=0
+    )
+    timeout_ms: int = wire(INT32, default=60_000)
+
+
+class PartitionResult(WireStruct):
+    partition_id: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+
+
+class ReplicaElectionResult(WireStruct):
+    topic: str = wire(STRING)
+    partition_result: tuple[PartitionResult, ...] = wire(Array(PartitionResult))
+
+
+class ElectLeadersResponse(WireStruct):
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE, 1)
+    replica_election_results: tuple[ReplicaElectionResult, ...] = wire(Array(ReplicaElectionResult))
+
+
+class ReassignablePartition(WireStruct):
+    """Null ``replicas`` cancel a reassignment."""
+
+    partition_index: int = wire(INT32)
+    replicas: tuple[int, ...] | None = wire(Array(INT32), null_since=0)
+
+
+class ReassignableTopic(WireStruct):
+    name: str = wire(STRING)
+    partitions: tuple[ReassignablePartition, ...] = wire(Array(ReassignablePartition))
+
+
+class AlterPartitionReassignmentsRequest(WireStruct):
+    timeout_ms: int = wire(INT32, default=60_000)
+    allow_replication_factor_change: bool = wire(BOOL, 1, default=True)
+    topics: tuple[ReassignableTopic, ...] = wire(Array(ReassignableTopic))
+
+
+class ReassignablePartitionResponse(WireStruct):
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+
+
+class ReassignableTopicResponse(WireStruct):
+    name: str = wire(STRING)
+    partitions: tuple[ReassignablePartitionResponse, ...] = wire(Array(ReassignablePartitionResponse))
+
+
+class AlterPartitionReassignmentsResponse(WireStruct):
+    throttle_time_ms: int = wire(INT32)
+    allow_replication_factor_change: bool = wire(BOOL, 1, default=True, ignorable=True)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    responses: tuple[ReassignableTopicResponse, ...] = wire(Array(ReassignableTopicResponse))
+
+
+class ListPartitionReassignmentsTopics(WireStruct):
+    name: str = wire(STRING)
+    partition_indexes: tuple[int, ...] = wire(Array(INT32))
+
+
+class ListPartitionReassignmentsRequest(WireStruct):
+    """Null ``topics`` are all."""
+
+    timeout_ms: int = wire(INT32, default=60_000)
+    topics: tuple[ListPartitionReassignmentsTopics, ...] | None = wire(
+        Array(ListPartitionReassignmentsTopics), null_since=0
+    )
+
+
+class OngoingPartitionReassignment(WireStruct):
+    partition_index: int = wire(INT32)
+    replicas: tuple[int, ...] = wire(Array(INT32))
+    adding_replicas: tuple[int, ...] = wire(Array(INT32))
+    removing_replicas: tuple[int, ...] = wire(Array(INT32))
+
+
+class OngoingTopicReassignment(WireStruct):
+    name: str = wire(STRING)
+    partitions: tuple[OngoingPartitionReassignment, ...] = wire(Array(OngoingPartitionReassignment))
+
+
+class ListPartitionReassignmentsResponse(WireStruct):
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    error_message: str | None = wire(STRING, null_since=0)
+    topics: tuple[OngoingTopicReassignment, ...] = wire(Array(OngoingTopicReassignment))

@@ -5,10 +5,11 @@ API                      Versions  Flexible from  Left out
 DescribeConfigs          1-4       4              0
 AlterConfigs             0-2       2              nothing
 IncrementalAlterConfigs  0-1       1              nothing
+ListConfigResources      0-1       0              nothing
 
 AlterConfigs replaces all properties set on a resource; IncrementalAlterConfigs changes single ones.
-Source: protocol guide; KIP-133, 226, 569 (DescribeConfigs), 133 (AlterConfigs), 339
-(IncrementalAlterConfigs).
+ListConfigResources 0 is Kafka 3.7's ListClientMetricsResources. Source: protocol guide; KIP-133, 226, 569
+(DescribeConfigs), 133 (AlterConfigs), 339 (IncrementalAlterConfigs), 714, 1142 (ListConfigResources).
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from pyspark_kafkalog.protocol.codec import BOOL, ERROR_CODE, INT8, INT32, STRIN
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
@@ -154,3 +158,20 @@ class IncrementalAlterConfigsRequest(WireStruct):
 class IncrementalAlterConfigsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32, ignorable=True)
     responses: tuple[AlterConfigsResourceResponse, ...] = wire(Array(AlterConfigsResourceResponse))
+
+
+class ListConfigResourcesRequest(WireStruct):
+    """No ``resource_types`` are all."""
+
+    resource_types: tuple[int, ...] = wire(Array(INT8), 1)
+
+
+class ConfigResource(WireStruct):
+    resource_name: str = wire(STRING)
+    resource_type: int = wire(INT8, 1, default=int(ResourceType.CLIENT_METRICS), ignorable=True)
+
+
+class ListConfigResourcesResponse(WireStruct):
+    throttle_time_ms: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+    config_resources: tuple[ConfigResource, ...] = wire(Array(ConfigResource))

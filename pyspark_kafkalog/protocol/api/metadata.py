@@ -1,10 +1,11 @@
 """A client's first requests: APIs of a broker, locations of partitions and coordinators.
 
-API              Versions  Flexible from  Left out
----------------  --------  -------------  --------------------------------------------------
-ApiVersions      0-4       3              nothing
-Metadata         0-12      9              13 (an error code for the whole response)
-FindCoordinator  0-4       3              5 and later (error codes of KIP-890, share groups)
+API                      Versions  Flexible from  Left out
+-----------------------  --------  -------------  --------------------------------------------------
+ApiVersions              0-4       3              nothing
+Metadata                 0-12      9              13 (an error code for the whole response)
+DescribeTopicPartitions  0         0              nothing
+FindCoordinator          0-4       3              5 and later (error codes of KIP-890, share groups)
 
 * ApiVersions: the response's header is never flexible. To an unknown version, a broker responds with version
   0 and error 35.
@@ -13,12 +14,12 @@ FindCoordinator  0-4       3              5 and later (error codes of KIP-890, s
 * FindCoordinator: up to version 3 one ``key`` and one coordinator; version 4 has ``coordinator_keys`` and
   ``coordinators``.
 
-Source: protocol guide; KIP-35, 511 and 584 (ApiVersions), 516 (Metadata), 699 (FindCoordinator).
+Source: protocol guide; KIP-35, 511 and 584 (ApiVersions), 516 (Metadata), 966
+(DescribeTopicPartitions), 699 (FindCoordinator).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
@@ -133,8 +134,7 @@ class MetadataResponseTopic(WireStruct):
     topic_authorized_operations: int = wire(INT32, 8, default=NOT_ASKED)
 
 
-@dataclass(frozen=True, slots=True)
-class CachedTopic:
+class CachedTopic(WireStruct):
     """A `MetadataResponseTopic` encoded for responses of one version."""
 
     data: bytes
@@ -164,6 +164,56 @@ class MetadataResponse(WireStruct):
     controller_id: int = wire(INT32, 1, default=-1, ignorable=True)
     topics: tuple[MetadataResponseTopic, ...] = wire(Array(MetadataResponseTopic))
     cluster_authorized_operations: int = wire(INT32, 8, 10, default=NOT_ASKED)
+
+
+class NamedTopic(WireStruct):
+    name: str = wire(STRING)
+
+
+class Cursor(WireStruct):
+    """The first partition of the next response."""
+
+    topic_name: str = wire(STRING)
+    partition_index: int = wire(INT32)
+
+
+class DescribeTopicPartitionsRequest(WireStruct):
+    """No ``topics`` are all."""
+
+    topics: tuple[NamedTopic, ...] = wire(Array(NamedTopic))
+    response_partition_limit: int = wire(INT32, default=2_000)
+    cursor: Cursor | None = wire(Cursor, null_since=0, default=None)
+
+
+class DescribeTopicPartitionsResponsePartition(WireStruct):
+    error_code: ErrorCode = wire(ERROR_CODE)
+    partition_index: int = wire(INT32)
+    leader_id: int = wire(INT32)
+    leader_epoch: int = wire(INT32, default=-1, ignorable=True)
+    replica_nodes: tuple[int, ...] = wire(Array(INT32))
+    isr_nodes: tuple[int, ...] = wire(Array(INT32))
+    eligible_leader_replicas: tuple[int, ...] | None = wire(Array(INT32), null_since=0, ignorable=True)
+    last_known_elr: tuple[int, ...] | None = wire(Array(INT32), null_since=0, ignorable=True)
+    offline_replicas: tuple[int, ...] = wire(Array(INT32), ignorable=True)
+
+
+class DescribeTopicPartitionsResponseTopic(WireStruct):
+    error_code: ErrorCode = wire(ERROR_CODE)
+    name: str | None = wire(STRING, null_since=0)
+    topic_id: UUID = wire(UUID_TYPE, ignorable=True)
+    is_internal: bool = wire(BOOL, ignorable=True)
+    partitions: tuple[DescribeTopicPartitionsResponsePartition, ...] = wire(
+        Array(DescribeTopicPartitionsResponsePartition)
+    )
+    topic_authorized_operations: int = wire(INT32, default=NOT_ASKED)
+
+
+class DescribeTopicPartitionsResponse(WireStruct):
+    throttle_time_ms: int = wire(INT32, ignorable=True)
+    topics: tuple[DescribeTopicPartitionsResponseTopic, ...] = wire(
+        Array(DescribeTopicPartitionsResponseTopic)
+    )
+    next_cursor: Cursor | None = wire(Cursor, null_since=0, default=None, ignorable=True)
 
 
 class CoordinatorType(IntEnum):

@@ -1,4 +1,6 @@
-"""DescribeLogDirs, DescribeCluster, DescribeClientQuotas, OffsetForLeaderEpoch."""
+"""DescribeLogDirs, DescribeCluster, DescribeClientQuotas, OffsetForLeaderEpoch, DescribeTopicPartitions,
+elections, reassignments, ListConfigResources.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,32 @@ import pytest
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.cluster import (
+    AlterPartitionReassignmentsRequest,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    ElectLeadersRequest,
+    ElectTopicPartitions,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
 )
+from pyspark_kafkalog.protocol.api.configs import ListConfigResourcesRequest
 from pyspark_kafkalog.protocol.api.log_offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED, MetadataRequest
+from pyspark_kafkalog.protocol.api.metadata import (
+    NOT_ASKED,
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    NamedTopic,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, versions
 
@@ -117,3 +132,68 @@ def test_leader_epoch_0_ends_where_the_log_does(client: RawClient, topic: str, v
         (0, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
     ]
+
+
+def test_partitions_are_described_in_pages(client: RawClient, topic_name: str) -> None:
+    first, second = f"{topic_name}-a", f"{topic_name}-b"
+    for name in (second, first):
+        client.create_topic(name, 3)
+    asked, seen = (NamedTopic(second), NamedTopic(first)), []
+    cursor: Cursor | None = Cursor(first, 1)
+    while cursor is not None:
+        page = client.ask(DescribeTopicPartitionsRequest(asked, 2, cursor))
+        seen.append([(t.name, [p.partition_index for p in t.partitions]) for t in page.topics])
+        cursor = page.next_cursor
+    assert seen == [[(first, [1, 2])], [(second, [0, 1])], [(second, [2])]]
+    everything = client.ask(DescribeTopicPartitionsRequest((), 2_000, Cursor(first, 0))).topics
+    assert [topic.name for topic in everything][:2] == [first, second]
+    topic = everything[0]
+    assert [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [(0, (0,), (0,))] * 3
+    assert topic.topic_id == client.topic_id(first)
+
+
+def test_an_invalid_cursor_is_refused_for_each_topic(client: RawClient, topic: str) -> None:
+    for cursor in (Cursor(topic, -1), Cursor("another", 0)):
+        found = client.ask(DescribeTopicPartitionsRequest((NamedTopic(topic),), 10, cursor))
+        assert [(t.name, t.error_code) for t in found.topics] == [(topic, ErrorCode.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ELECT_LEADERS))
+def test_a_leader_needs_no_election(client: RawClient, topic: str, version: int) -> None:
+    named = client.ask(ElectLeadersRequest(0, (ElectTopicPartitions(topic, (0, 9)),)), version)
+    (result,) = named.replica_election_results
+    assert [(p.partition_id, p.error_code) for p in result.partition_result] == [
+        (0, ErrorCode.ELECTION_NOT_NEEDED),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    everything = client.ask(ElectLeadersRequest(0, None), version)
+    assert everything.error_code == ErrorCode.NONE
+    assert {len(each.partition_result) for each in everything.replica_election_results} == {0}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "code"),
+    [
+        ((0,), ErrorCode.NONE),
+        (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        ((1,), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((0, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_a_partition_stays_where_it_is(
+    client: RawClient, topic: str, replicas: tuple[int, ...] | None, code: ErrorCode
+) -> None:
+    wanted = ReassignableTopic(topic, (ReassignablePartition(0, replicas),))
+    (found,) = client.ask(AlterPartitionReassignmentsRequest(topics=(wanted,))).responses
+    assert [(p.partition_index, p.error_code) for p in found.partitions] == [(0, code)]
+    ongoing = client.ask(ListPartitionReassignmentsRequest(topics=None))
+    assert (ongoing.error_code, ongoing.topics) == (ErrorCode.NONE, ())
+
+
+def test_topics_and_brokers_have_properties(client: RawClient, topic: str) -> None:
+    found = client.ask(ListConfigResourcesRequest(), 1)
+    assert {(4, "0"), (2, topic)} <= {(r.resource_type, r.resource_name) for r in found.config_resources}
+    brokers = client.ask(ListConfigResourcesRequest((4,)), 1)
+    assert [(r.resource_type, r.resource_name) for r in brokers.config_resources] == [(4, "0")]
+    assert client.ask(ListConfigResourcesRequest(), 0).config_resources == ()
+    assert client.ask(ListConfigResourcesRequest((77,)), 1).error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyspark_kafkalog.protocol.api.cluster import (
+    AlterPartitionReassignmentsRequest,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ElectTopicPartitions,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from pyspark_kafkalog.protocol.api.configs import (
     AlterableConfig,
@@ -20,6 +27,7 @@ from pyspark_kafkalog.protocol.api.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.peers.scripted.session import (
@@ -187,3 +195,42 @@ def _filters() -> Iterator[tuple[str, tuple[ComponentData, ...]]]:
     yield "exactly nothing", (ComponentData("user", 0, None),)
     yield "a default with a name", (ComponentData("user", 1, "u"),)
     yield "of users and addresses", (user, ip)
+
+
+@script(ApiKey.LIST_CONFIG_RESOURCES)
+def resources_with_properties(session: Session) -> None:
+    if session.version:
+        for kind in (BROKER, 16, 32, 77):
+            session.ask(f"of kind {kind}", ListConfigResourcesRequest((kind,)))
+    else:
+        session.ask("client metrics", ListConfigResourcesRequest())
+
+
+@script(ApiKey.ELECT_LEADERS)
+def electing_leaders(session: Session) -> None:
+    topic = session.topic()
+    for kind in (0, 1) if session.version else (0,):
+        named = (ElectTopicPartitions(topic, (0, 7)), ElectTopicPartitions(f"{topic}-never", (0,)))
+        session.ask(f"of named partitions, type {kind}", ElectLeadersRequest(kind, named))
+        session.ask(f"of none, type {kind}", ElectLeadersRequest(kind, ()))
+
+
+@script(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+def reassigning_partitions(session: Session) -> None:
+    topic = session.topic()
+    choices: dict[str, tuple[int, ...] | None] = {
+        "as it is": (NODE,), "a cancellation": None, "another broker": (NODE + 1,), "no broker": (),
+        "a broker twice": (NODE, NODE),
+    }  # fmt: skip
+    for step, replicas in choices.items():
+        for name, number in ((topic, 0), (topic, 7), (f"{topic}-never", 0)):
+            wanted = ReassignableTopic(name, (ReassignablePartition(number, replicas),))
+            session.ask(f"{step} of {name}-{number}", AlterPartitionReassignmentsRequest(topics=(wanted,)))
+
+
+@script(ApiKey.LIST_PARTITION_REASSIGNMENTS)
+def reassignments(session: Session) -> None:
+    topic = session.topic()
+    session.ask("of all", ListPartitionReassignmentsRequest(topics=None))
+    named = ListPartitionReassignmentsTopics(topic, (0, 7))
+    session.ask("of a topic", ListPartitionReassignmentsRequest(topics=(named,)))

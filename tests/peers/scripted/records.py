@@ -94,7 +94,6 @@ def fetching(session: Session) -> None:
         ask("a session that is none", 0, session_id=77, session_epoch=1)
         ask("without a session", 0, session_id=-1, session_epoch=-1)
         ask("the end of a session that is none", 0, session_id=77, session_epoch=-1)
-        ask("a full fetch in place of a session that is none", 0, session_id=77, session_epoch=0)
         session.ask("no topics", FetchRequest(max_wait_ms=0))
     if session.version >= 9:
         ask("an epoch to come", 0, epoch=9)

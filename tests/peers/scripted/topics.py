@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
+from pyspark_kafkalog.protocol.api.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    NamedTopic,
+)
 from pyspark_kafkalog.protocol.api.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -127,3 +133,21 @@ def describing_topics(session: Session) -> None:
     if session.version >= 8:
         asked = MetadataRequest((MetadataRequestTopic(name=topic),), include_topic_authorized_operations=True)
         session.ask("with operations", asked)
+
+
+@script(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+def describing_partitions(session: Session) -> None:
+    names = [session.topic(f"-{letter}", 3) for letter in "ba"]
+    asked = tuple(map(NamedTopic, [*names, f"{names[0]}-never", "a/b"]))
+
+    def ask(step: str, limit: int = 2_000, cursor: Cursor | None = None) -> None:
+        session.ask(step, DescribeTopicPartitionsRequest(asked, limit, cursor))
+
+    ask("named topics")
+    ask("up to four partitions", 4)
+    ask("up to three partitions", 3)
+    ask("from a cursor on", 2_000, Cursor(names[0], 1))
+    ask("from a cursor of no topic", 2, Cursor(f"{names[1]}0", 1))
+    ask("from a cursor after the last partition", 2, Cursor(names[1], 9))
+    ask("from a negative partition", 2, Cursor(names[1], -1))
+    ask("no partition", 0)

@@ -13,11 +13,17 @@ from pyspark_kafkalog.protocol.api.acls import (
     DescribeAclsRequest,
 )
 from pyspark_kafkalog.protocol.api.cluster import (
+    AlterPartitionReassignmentsRequest,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ElectTopicPartitions,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from pyspark_kafkalog.protocol.api.configs import (
     AlterConfigsRequest,
@@ -26,6 +32,7 @@ from pyspark_kafkalog.protocol.api.configs import (
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
 )
 from pyspark_kafkalog.protocol.api.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -70,9 +77,11 @@ from pyspark_kafkalog.protocol.api.logins import (
     ScramCredentialDeletion,
 )
 from pyspark_kafkalog.protocol.api.metadata import (
+    DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
     MetadataRequest,
     MetadataRequestTopic,
+    NamedTopic,
 )
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.api.producers import (
@@ -119,6 +128,12 @@ def guarded_requests(topic: str, group: str, txn: str, node: int = 1) -> Iterato
     yield "describe cluster", 1, DescribeClusterRequest(include_cluster_authorized_operations=True)
     yield "describe log dirs", 4, DescribeLogDirsRequest((DescribableLogDirTopic(topic, (0,)),))
     yield "describe quotas", 1, DescribeClientQuotasRequest((ComponentData("user", 0, "u"),))
+    yield "elect leaders", 2, ElectLeadersRequest(0, (ElectTopicPartitions(topic, (0,)),))
+    moved = ReassignableTopic(topic, (ReassignablePartition(0, (0,)),))
+    yield "reassign", 1, AlterPartitionReassignmentsRequest(topics=(moved,))
+    yield "list reassignments", 0, ListPartitionReassignmentsRequest()
+    yield "describe partitions", 0, DescribeTopicPartitionsRequest((NamedTopic(topic),))
+    yield "list config resources", 1, ListConfigResourcesRequest()
     yield "describe acls", 3, DescribeAclsRequest(2, "none", 3, "User:none", "*", 3, 3)
     yield "create acls", 3, CreateAclsRequest((AclCreation(2, "", 3, "User:none", "*", 3, 3),))
     yield "delete acls", 3, DeleteAclsRequest((DeleteAclsFilter(2, "none", 3, "User:none", "*", 3, 3),))

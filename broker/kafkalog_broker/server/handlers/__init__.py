@@ -49,14 +49,12 @@ __all__ = [
 NOT_SERVED: Mapping[str, str] = {
     "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken":
         "there are no delegation tokens",
-    "DescribeTopicPartitions": "clients ask Metadata instead",
     "AlterClientQuotas": "there are no quotas",
-    "ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, AlterReplicaLogDirs":
-        "one copy of each partition, at one broker",
+    "AlterReplicaLogDirs": "a partition stays in its directory",
     "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown and KRaft's":
         "what Kafka's brokers and controllers send each other",
     "DescribeQuorum, UpdateFeatures": "no quorum of controllers, no features to switch",
-    "GetTelemetrySubscriptions, PushTelemetry, ListConfigResources": "clients send no metrics",
+    "GetTelemetrySubscriptions, PushTelemetry": "clients send no metrics",
     "share groups, streams groups": "of Kafka 4.1 and later",
 }  # fmt: skip
 """APIs of Kafka that are not served, and why, for docs/compatibility.md."""

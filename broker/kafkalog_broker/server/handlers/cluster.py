@@ -1,10 +1,13 @@
-"""Describe the cluster, its brokers' data directories, and quotas.
+"""Describe the cluster, its brokers' data directories, reassignments, elections, and quotas.
 
-API                   Versions  Left out
---------------------  --------  ---------------------------------------------
-DescribeCluster       0-1       the addresses of controllers (KRaft's), racks
-DescribeLogDirs       1-4       nothing
-DescribeClientQuotas  0-1       setting any (AlterClientQuotas)
+API                         Versions  Left out
+--------------------------  --------  ---------------------------------------------
+DescribeCluster             0-1       the addresses of controllers (KRaft's), racks
+DescribeLogDirs             1-4       nothing
+DescribeClientQuotas        0-1       setting any (AlterClientQuotas)
+ElectLeaders                0-2       electing: a partition has one copy, whose owner leads it
+AlterPartitionReassignments 0-1       moving a partition to another broker
+ListPartitionReassignments  0         nothing
 
 * DescribeLogDirs: a directory that is offline has an error and no partitions. Replicas are never moved
   between directories.
@@ -14,15 +17,23 @@ DescribeClientQuotas  0-1       setting any (AlterClientQuotas)
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from itertools import groupby
 from operator import attrgetter
 
 from kafkalog_broker.logs.manager import DirectoryContents
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, ServerError, UnsupportedVersion
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    ServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from pyspark_kafkalog.protocol.api import cluster as api
-from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED
+from pyspark_kafkalog.protocol.api.metadata import NOT_ASKED, MetadataResponsePartition
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 from pyspark_kafkalog.types import TopicPartition
@@ -131,3 +142,128 @@ def _check_filter(components: tuple[api.ComponentData, ...]) -> None:
             raise InvalidRequest(f"{kind}: a name is given with match type exact (0), and only with that")
     if "ip" in seen and len(seen) > 1:
         raise InvalidRequest("quotas of addresses cannot be combined with those of users or client ids")
+
+
+@handles(ApiKey.ELECT_LEADERS, (0, 2), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
+def elect_leaders(request: api.ElectLeadersRequest, ctx: Context) -> api.ElectLeadersResponse:
+    """Say of each partition that its leader needs no election, or is away. Of all partitions (null) only
+    those are listed whose leader is away, as in Kafka.
+    """
+    everything = request.topic_partitions is None
+    topics = ctx.services.topics.all()
+    asked = {each.topic: each.partitions for each in request.topic_partitions or ()}
+    if everything:
+        asked = {name: topic.partitions for name, topic in topics.items()}
+    refused: KafkaError | None = None
+    try:
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        if request.election_type not in tuple(api.ElectionType):
+            raise InvalidRequest(f"election type {request.election_type}; preferred is 0, unclean 1")
+    except KafkaError as e:
+        refused = e
+        asked = {} if everything else asked
+    leaders = _Leaders(ctx)
+    results = []
+    for name, numbers in asked.items():
+        partitions = []
+        for number in numbers:
+            error = refused or leaders.election(name, number, request.election_type)
+            if not (everything and error.code is ErrorCode.ELECTION_NOT_NEEDED):
+                partitions.append(api.PartitionResult(number, ctx.refused(error), str(error)))
+        results.append(api.ReplicaElectionResult(name, tuple(partitions)))
+    return api.ElectLeadersResponse(
+        error_code=ErrorCode.NONE if refused is None or not ctx.version else refused.code,
+        replica_election_results=tuple(results),
+    )
+
+
+class _Leaders:
+    """*Not thread-safe: one request's.* The partitions' owners, as the clients of a listener see them."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._topics = ctx.services.topics.all()
+        self._cache = ctx.services.metadata_cache
+        self._brokers = frozenset(live_brokers(ctx))
+        self._described: dict[str, Mapping[int, MetadataResponsePartition]] = {}
+
+    def partition(self, name: str, number: int) -> MetadataResponsePartition:
+        """Raises `UnknownTopicOrPartition`."""
+        if name not in self._described and name in self._topics:
+            topic = self._cache.described(name, self._topics[name], NOT_ASKED, self._brokers)
+            self._described[name] = {each.partition_index: each for each in topic.partitions}
+        try:
+            return self._described[name][number]
+        except KeyError:
+            raise UnknownTopicOrPartition(f"{TopicPartition(name, number)} does not exist") from None
+
+    def election(self, name: str, number: int, kind: int) -> KafkaError:
+        """The result of an election, of which none ever succeeds."""
+        partition = TopicPartition(name, number)
+        try:
+            leader = self.partition(name, number).leader_id
+        except UnknownTopicOrPartition as e:
+            return e
+        if leader >= 0:
+            return ServerError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {leader} leads {partition}")
+        code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        if kind == api.ElectionType.UNCLEAN:
+            code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        return ServerError(code, f"the broker with the only copy of {partition} is away")
+
+
+@handles(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always
+)
+def alter_partition_reassignments(
+    request: api.AlterPartitionReassignmentsRequest, ctx: Context
+) -> api.AlterPartitionReassignmentsResponse:
+    """Accept what is so already. A partition is never moved, so there is nothing to cancel either."""
+    allowed = request.allow_replication_factor_change
+    try:
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return api.AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=allowed, error_code=ctx.refused(e), error_message=str(e)
+        )
+    leaders = _Leaders(ctx)
+    return api.AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=allowed,
+        responses=tuple(
+            api.ReassignableTopicResponse(
+                topic.name, tuple(_reassign(topic.name, each, leaders, ctx) for each in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _reassign(
+    name: str, wanted: api.ReassignablePartition, leaders: _Leaders, ctx: Context
+) -> api.ReassignablePartitionResponse:
+    number = wanted.partition_index
+    try:
+        replicas = leaders.partition(name, number).replica_nodes
+        if wanted.replicas is None:
+            raise ServerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
+        if wanted.replicas != replicas:
+            raise ServerError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{TopicPartition(name, number)} has one copy and cannot be moved: its replicas are "
+                f"{list(replicas)}, not {list(wanted.replicas)}",
+            )
+    except KafkaError as e:
+        return api.ReassignablePartitionResponse(number, ctx.refused(e), str(e))
+    return api.ReassignablePartitionResponse(number, ErrorCode.NONE, None)
+
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), (Operation.DESCRIBE, ResourceType.CLUSTER))
+def list_partition_reassignments(
+    request: api.ListPartitionReassignmentsRequest,  # noqa: ARG001
+    ctx: Context,
+) -> api.ListPartitionReassignmentsResponse:
+    """Return an empty list: no partition is ever being moved."""
+    try:
+        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        return api.ListPartitionReassignmentsResponse(error_code=ctx.refused(e), error_message=str(e))
+    return api.ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE)

@@ -7,19 +7,21 @@ AlterConfigs             0-2       the broker's properties that are read when it
                                    metrics, groups
 IncrementalAlterConfigs  0-1       the broker's properties that are read when it starts; loggers, client
                                    metrics, groups
+ListConfigResources      0-1       loggers, client metrics, groups: there are none
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kafkalog_broker.log.generations import check_name
 from kafkalog_broker.server.broker_settings import ConfigEntry, broker_entries, topic_entries
 from kafkalog_broker.server.dispatch import Context, always, handles
+from kafkalog_broker.server.handlers.metadata import live_brokers
 from pyspark_kafkalog.config.definition import Config, describe
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api import configs as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -212,3 +214,39 @@ def _listed(name: str, defaults: Config, overrides: Mapping[str, str]) -> list[s
             value = item.read(overrides[name], name) if name in overrides else getattr(defaults, item.field)
             return list(value)
     raise InvalidConfig(f"nothing can be appended to {name}, or subtracted from it: it is not a list")
+
+
+@handles(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    (0, 1),
+    (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    takes_long=always,
+)
+def list_config_resources(
+    request: api.ListConfigResourcesRequest, ctx: Context
+) -> api.ListConfigResourcesResponse:
+    """List topics and brokers, whose properties can be described. Version 0 asks for client metrics only."""
+    kinds = request.resource_types or tuple(api.ResourceType)
+    if ctx.version < _RESOURCE_TYPES_SINCE:
+        kinds = (api.ResourceType.CLIENT_METRICS,)
+    names: dict[int, Iterable[object]] = dict.fromkeys(api.ResourceType, ())
+    names[api.ResourceType.TOPIC] = sorted(ctx.services.topics.all())
+    names[api.ResourceType.BROKER] = live_brokers(ctx)
+    try:
+        ctx.demand(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        unknown = [kind for kind in kinds if kind not in names]
+        if unknown:
+            raise UnsupportedVersion(f"resource type {unknown[0]}; known are {', '.join(map(str, names))}")
+    except KafkaError as e:
+        return api.ListConfigResourcesResponse(error_code=ctx.refused(e))
+    return api.ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=tuple(
+            api.ConfigResource(resource_name=str(name), resource_type=kind)
+            for kind in dict.fromkeys(kinds)
+            for name in names[kind]
+        ),
+    )
+
+
+_RESOURCE_TYPES_SINCE = 1

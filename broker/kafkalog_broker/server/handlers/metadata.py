@@ -1,10 +1,11 @@
 """What a client asks first: APIs, brokers, topics, coordinators.
 
-API              Versions  Left out
----------------  --------  ------------------
-ApiVersions      0-4       nothing
-Metadata         0-12      replicas and racks
-FindCoordinator  0-4       share groups
+API                      Versions  Left out
+-----------------------  --------  ------------------
+ApiVersions              0-4       nothing
+Metadata                 0-12      replicas and racks
+DescribeTopicPartitions  0         nothing
+FindCoordinator          0-4       share groups
 
 * ApiVersions: an unknown version is answered in version 0, as every client expects. The only feature is
   ``transaction.version`` 2: Produce 12, TxnOffsetCommit 5 and EndTxn 5 together (KIP-890).
@@ -16,12 +17,13 @@ FindCoordinator  0-4       share groups
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import cast
 
 from kafkalog_broker.cluster.ownership import RegisteredElsewhere
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.server.dispatch import MANY, REGISTRY, Context, handles
+from kafkalog_broker.server.dispatch import MANY, REGISTRY, Context, always, handles
 from pyspark_kafkalog.errors import (
     CoordinatorLoading,
     ErrorCode,
@@ -187,6 +189,89 @@ def _find_topic(
     if not ctx.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
         ctx.demand(Operation.CREATE, ResourceType.TOPIC, wanted.name)
     return wanted.name, topics.get_or_create(wanted.name)
+
+
+_MOST_PARTITIONS = 2_000
+"""Of one response; Kafka's ``max.request.partition.size.limit``."""
+
+
+@handles(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=always
+)
+def describe_topic_partitions(
+    request: api.DescribeTopicPartitionsRequest, ctx: Context
+) -> api.DescribeTopicPartitionsResponse:
+    """Describe topics in the order of their names, up to a number of partitions; a cursor names the first of
+    the next response. Topics that are unknown, or may not be described, come last.
+    """
+    topics, cursor = ctx.services.topics.all(), request.cursor or api.Cursor("", 0)
+    names = sorted({topic.name for topic in request.topics} or topics)
+    strange = request.cursor is not None and request.topics and cursor.topic_name not in names
+    if strange or cursor.partition_index < 0:
+        code = ctx.refused(InvalidRequest(f"{cursor} is in none of the topics"))
+        return api.DescribeTopicPartitionsResponse(
+            topics=tuple(
+                api.DescribeTopicPartitionsResponseTopic(error_code=code, name=name) for name in names
+            )
+        )
+    left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    brokers = frozenset(live_brokers(ctx))
+    described, failed = [], []
+    following: api.Cursor | None = None
+    for name in (name for name in names if name >= cursor.topic_name):
+        operations = api.NOT_ASKED
+        try:
+            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
+            operations = ctx.operations(_TOPIC_OPERATIONS, ResourceType.TOPIC, name)
+            if name not in topics:
+                ctx.services.logs.family.check_name(name, ())
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        except KafkaError as e:
+            if request.topics:
+                failed.append(
+                    api.DescribeTopicPartitionsResponseTopic(
+                        error_code=ctx.refused(e), name=name, topic_authorized_operations=operations
+                    )
+                )
+            continue
+        first = cursor.partition_index if name == cursor.topic_name else 0
+        if not left:
+            following = api.Cursor(name, first)
+            break
+        topic = ctx.services.metadata_cache.described(name, topics[name], operations, brokers)
+        partitions = [each for each in topic.partitions if each.partition_index >= first]
+        described.append(_paged(topic, partitions[:left]))
+        if len(partitions) > left:
+            following = api.Cursor(name, partitions[left].partition_index)
+            break
+        left -= len(partitions)
+    return api.DescribeTopicPartitionsResponse(topics=(*described, *failed), next_cursor=following)
+
+
+def _paged(
+    topic: api.MetadataResponseTopic, partitions: Sequence[api.MetadataResponsePartition]
+) -> api.DescribeTopicPartitionsResponseTopic:
+    return api.DescribeTopicPartitionsResponseTopic(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            api.DescribeTopicPartitionsResponsePartition(
+                error_code=each.error_code,
+                partition_index=each.partition_index,
+                leader_id=each.leader_id,
+                leader_epoch=each.leader_epoch,
+                replica_nodes=each.replica_nodes,
+                isr_nodes=each.isr_nodes,
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=each.offline_replicas,
+            )
+            for each in partitions
+        ),
+        topic_authorized_operations=topic.topic_authorized_operations,
+    )
 
 
 _SEVERAL_KEYS_SINCE = 4
