@@ -9,7 +9,7 @@ from pyspark_kafkalog.formats.batch import encode_batch, magic_at
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.convert import HEAD_BYTES, readable_until
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.message_set import frames, magic_at
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import NewRecord
 from tests.support.examples import examples
 
