@@ -218,19 +218,20 @@ def alter_partition_reassignments(
     request: api.AlterPartitionReassignmentsRequest, ctx: Context
 ) -> api.AlterPartitionReassignmentsResponse:
     """Accept what is so already. A partition is never moved, so there is nothing to cancel either."""
-    allowed = request.allow_replication_factor_change
+    refused: KafkaError | None = None
     try:
         ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     except KafkaError as e:
-        return api.AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=allowed, error_code=ctx.refused(e), error_message=str(e)
-        )
+        refused = e
     leaders = _Leaders(ctx)
     return api.AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=allowed,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE if refused is None else ctx.refused(refused),
+        error_message=None if refused is None else str(refused),
         responses=tuple(
             api.ReassignableTopicResponse(
-                topic.name, tuple(_reassign(topic.name, each, leaders, ctx) for each in topic.partitions)
+                topic.name,
+                tuple(_reassign(topic.name, each, refused, leaders, ctx) for each in topic.partitions),
             )
             for topic in request.topics
         ),
@@ -238,10 +239,16 @@ def alter_partition_reassignments(
 
 
 def _reassign(
-    name: str, wanted: api.ReassignablePartition, leaders: _Leaders, ctx: Context
+    name: str,
+    wanted: api.ReassignablePartition,
+    refused: KafkaError | None,
+    leaders: _Leaders,
+    ctx: Context,
 ) -> api.ReassignablePartitionResponse:
     number = wanted.partition_index
     try:
+        if refused is not None:
+            raise refused
         replicas = leaders.partition(name, number).replica_nodes
         if wanted.replicas is None:
             raise ServerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
