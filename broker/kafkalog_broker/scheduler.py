@@ -7,10 +7,11 @@ import itertools
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
+from pyspark_kafkalog.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -123,6 +124,30 @@ class Scheduler:
 
 
 T = TypeVar("T")
+
+
+class Sweep:
+    """*Not thread-safe: for one scheduler's thread.* A periodic task over many entries. One that fails does
+    not stop the others; its failure is logged when it begins and when it changes.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._failing: dict[object, str] = {}
+
+    def run(self, entries: Iterable[tuple[object, T]], task: Callable[[T], object]) -> None:
+        """Call ``task`` with each entry; the first of each pair is its name in the log."""
+        failing: dict[object, str] = {}
+        for name, entry in entries:
+            try:
+                task(entry)
+            except Exception as e:
+                failing[name] = f"{type(e).__name__}: {e}"
+                if self._failing.get(name) != failing[name]:
+                    trace = None if isinstance(e, KafkaError) else e
+                    logger.warning("%s of %s failed, trying again: %s", self._what, name, e, exc_info=trace)
+        self._failing = failing
+
 
 _LOOK_SECONDS = 0.2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import CONSUMER, Moment, Phase
@@ -26,6 +26,7 @@ from kafkalog_broker.logs.offset_records import (
     encode_value,
 )
 from kafkalog_broker.logs.state_topic import LastValues, Shard, Stored, encode_records
+from kafkalog_broker.scheduler import Sweep
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition
@@ -49,6 +50,7 @@ class GroupOffsets:
     retention_ms: int
     new_classic: Callable[[], ClassicGroup]
     deleting: Callable[[], frozenset[str]] = frozenset
+    _expiry: Sweep = field(default_factory=lambda: Sweep("expiring offsets"), init=False)
 
     def commit(
         self,
@@ -169,7 +171,13 @@ class GroupOffsets:
         for shard, group in self._each_group():
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
-                    self._try_to_delete(shard, group, [p for p in group.offsets if p.topic == topic])
+                    gone = [p for p in group.offsets if p.topic == topic]
+                    try:
+                        self.delete_records(shard, group, gone)
+                    except KafkaError as e:
+                        _log.warning(
+                            "%d offsets could not be deleted from %s: %s", len(gone), shard.partition, e
+                        )
 
     def expire(self) -> None:
         """Deletes offsets older than ``offsets.retention.minutes``, or than the commit's own limit, and empty
@@ -177,12 +185,16 @@ class GroupOffsets:
         Subscribed topics and offsets in an open transaction do not expire.
         """
         now_ms = self.clock.time_ms()
-        for shard, group in self._each_group():
+
+        def expire(place: tuple[_Shard, Group]) -> None:
+            shard, group = place
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
                     gone = self._expired(shard, group, now_ms)
                     whole = group.is_idle and len(gone) == len(group.offsets)
-                    self._try_to_delete(shard, group, gone, whole=whole)
+                    self.delete_records(shard, group, gone, whole=whole)
+
+        self._expiry.run(((group.name, (shard, group)) for shard, group in self._each_group()), expire)
 
     def _expired(self, shard: _Shard, group: Group, now_ms: int) -> list[TopicPartition]:
         classic, since_ms = group.classic, -1
@@ -212,14 +224,6 @@ class GroupOffsets:
                 groups = tuple(shard.state.groups.values()) if shard.loaded else ()
             for group in groups:
                 yield shard, group
-
-    def _try_to_delete(
-        self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False
-    ) -> None:
-        try:
-            self.delete_records(shard, group, gone, whole=whole)
-        except KafkaError as e:
-            _log.warning("%d offsets could not be deleted from %s: %s", len(gone), shard.partition, e)
 
     def delete_records(
         self, shard: _Shard, group: Group, gone: Sequence[TopicPartition], *, whole: bool = False

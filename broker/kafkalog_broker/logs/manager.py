@@ -28,6 +28,7 @@ from kafkalog_broker.logs.partition_files import (
 )
 from kafkalog_broker.logs.startup import OfflineLog, Startup
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
+from kafkalog_broker.scheduler import Sweep
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
@@ -90,6 +91,7 @@ class LogManager:
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
         self._policy_failure: str | None = None
+        self._retiring, self._expiry = Sweep("retention"), Sweep("forgetting producers")
         self.open_files = OpenFiles(self._files, max_open_files)
         self._tools = tools_of_all(
             self._files, self.open_files, clock, flushed, producer_expiration_ms, grown
@@ -390,19 +392,18 @@ class LogManager:
 
     def apply_retention(self) -> None:
         kept: dict[TopicPartition, PolicyFailed] = {}
-        for log in list(self.logs.values()):
-            if not log.directory.online:
-                continue
+
+        def retire(log: Log) -> None:
             config = log.config
             try:
                 gone = log.retire(self._retention(config), self._clock.time_ms())
             except PolicyFailed as e:
                 kept[log.topic_partition] = e
-                continue
-            except KafkaError as e:
-                _logger.warning("%s: %s", log.topic_partition, e)
-                continue
-            self._doomed.add_files(gone, config.file_delete_delay_ms)
+            else:
+                self._doomed.add_files(gone, config.file_delete_delay_ms)
+
+        online = [(partition, log) for partition, log in self.logs.items() if log.directory.online]
+        self._retiring.run(online, retire)
         self._say_policy_failed(kept)
         self._doomed.purge()
 
@@ -425,8 +426,7 @@ class LogManager:
 
     def expire_producers(self) -> None:
         now_ms = self._clock.time_ms()
-        for log in list(self.logs.values()):
-            log.expire_producers(now_ms)
+        self._expiry.run(list(self.logs.items()), lambda log: log.expire_producers(now_ms))
 
     def close(self) -> None:
         with self._lock:

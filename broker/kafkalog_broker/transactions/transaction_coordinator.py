@@ -17,6 +17,7 @@ from functools import partial
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored, read_stored
+from kafkalog_broker.scheduler import Sweep
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.markers import Markers, OrphanedTransactions
 from kafkalog_broker.transactions.producer_ids import ProducerIds
@@ -129,6 +130,8 @@ class TransactionCoordinator:
         self._expiration_ms = expiration_ms
         self._others = markers.others
         self._unclaimed = OrphanedTransactions(logs, clock, markers, max_timeout_ms)
+        self._overdue = Sweep("ending an overdue transaction")
+        self._idle = Sweep("forgetting an idle transactional id")
         self._loading = True
         """Until transactions of earlier runs are ended; requests are refused, so as not to end new ones."""
 
@@ -351,44 +354,45 @@ class TransactionCoordinator:
         return sorted(found, key=lambda each: each.transactional_id)
 
     def end_overdue(self) -> None:
-        now_ms = self._clock.time_ms()
-        for entry in self._entries():
+        self._overdue.run(((name, entry) for _, name, entry in self._named()), self._end_overdue)
+
+    def _end_overdue(self, entry: _Entry) -> None:
+        try:
             with entry.lock:
                 if entry.known is None or entry.gone:
-                    continue
-                outcome = states.overdue(entry.known, now_ms)
+                    return
+                outcome = states.overdue(entry.known, self._clock.time_ms())
+                self._store(entry, outcome)
                 if outcome.store is not None:
                     _log.warning(
                         "transaction of %r aborted: open for more than its %d ms; its producer is fenced",
-                        entry.known.transactional_id, entry.known.timeout_ms,
+                        outcome.store.transactional_id, outcome.store.timeout_ms,
                     )  # fmt: skip
-                try:
-                    self._store(entry, outcome)
-                except KafkaError as e:
-                    _log.warning("transaction of %r stays open: %s", entry.known.transactional_id, e)
+        finally:
             self.go_on(entry)
 
     def abort_unclaimed(self) -> None:
         self._unclaimed.abort_unclaimed(self.all, lambda: self._topic.shards)
 
     def forget_idle(self) -> None:
-        now_ms = self._clock.time_ms()
+        self._idle.run(
+            ((name, (shard, name, entry)) for shard, name, entry in self._named()), self._forget_idle
+        )
+
+    def _named(self) -> Iterator[tuple[Shard[_Entries], str, _Entry]]:
         for shard in self._topic.shards:
             with shard.lock:
                 entries = list(shard.state.items())
-            for transactional_id, entry in entries:
-                with entry.lock:
-                    known = entry.known
-                    if known is None or not states.is_forgotten(known, self._expiration_ms, now_ms):
-                        continue
-                    try:
-                        self._append(shard, NewRecord(None, encode_key(transactional_id), now_ms))
-                    except KafkaError as e:
-                        _log.warning("transactional id %r could not be forgotten: %s", transactional_id, e)
-                        continue
-                    entry.gone = True
-                    with shard.lock:
-                        del shard.state[transactional_id]
+            yield from ((shard, name, entry) for name, entry in entries)
+
+    def _forget_idle(self, named: tuple[Shard[_Entries], str, _Entry]) -> None:
+        (shard, transactional_id, entry), now_ms = named, self._clock.time_ms()
+        with entry.lock:
+            if entry.known is not None and states.is_forgotten(entry.known, self._expiration_ms, now_ms):
+                self._append(shard, NewRecord(None, encode_key(transactional_id), now_ms))
+                entry.gone = True
+                with shard.lock:
+                    del shard.state[transactional_id]
 
     def go_on(self, entry: _Entry, done: Callable[[], object] = lambda: None) -> None:
         """Writes the markers and the Complete record of a prepared transaction, unless another thread does;

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.scheduler import Scheduler, Sweep
+from pyspark_kafkalog.errors import StorageError
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
@@ -151,3 +152,27 @@ def test_a_scheduler_starts_once() -> None:
     scheduler.stop()
     with pytest.raises(RuntimeError, match="starts once"):
         scheduler.start()
+
+
+def test_a_sweep_passes_over_what_fails_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    sweep, done = Sweep("counting"), list[int]()
+    failures = {2: ValueError("odd"), 3: StorageError("full")}
+
+    def count(number: int) -> None:
+        if number in failures:
+            raise failures[number]
+        done.append(number)
+
+    for _ in range(3):
+        sweep.run(((f"n{number}", number) for number in range(5)), count)
+    assert done == [0, 1, 4] * 3
+    assert [(r.getMessage(), r.exc_info is not None) for r in caplog.records] == [
+        ("counting of n2 failed, trying again: odd", True),
+        ("counting of n3 failed, trying again: full", False),
+    ]
+    failures[3] = StorageError("gone")
+    sweep.run([("n3", 3)], count)
+    assert caplog.records[-1].getMessage() == "counting of n3 failed, trying again: gone"
+    sweep.run([("n2", 0)], count)
+    sweep.run([("n2", 2)], count)
+    assert caplog.records[-1].getMessage() == "counting of n2 failed, trying again: odd", "it began anew"
