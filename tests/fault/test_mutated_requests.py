@@ -270,7 +270,7 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: DescribeTopicPartitionsRequest(
             (NamedTopic(ATTACKED),), cursor=Cursor(ATTACKED, 0)
         ),
-        ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequest((2, 4)),
+        ApiKey.LIST_CONFIG_RESOURCES: ListConfigResourcesRequest(),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdRequest(transaction_timeout_ms=1000),
         ApiKey.DESCRIBE_ACLS: DescribeAclsRequest(2, ATTACKED, 3, "User:a", "*", 3, 3),
         ApiKey.CREATE_ACLS: CreateAclsRequest((AclCreation(2, ATTACKED, 3, "User:a", "*", 3, 3),)),
@@ -318,6 +318,7 @@ def newer_requests() -> dict[ApiKey, tuple[int, object]]:
                 )
             ),
         ),
+        ApiKey.LIST_CONFIG_RESOURCES: (1, ListConfigResourcesRequest((2, 4))),
         ApiKey.DELETE_TOPICS: (
             6,
             DeleteTopicsRequest(topics=(DeleteTopicState(name="made-by-mutated-requests"),)),
@@ -336,8 +337,14 @@ def good_frames(rng: random.Random) -> Iterator[bytearray]:
         for number, (key, version) in enumerate(kinds):
             if number % 2 == 0:
                 yield produced(rng)
-            since, request = newer.get(key, (version + 1, None))
-            yield framed(requests[key] if version < since else request, version)
+            yield good_frame(requests, newer, key, version)
+
+
+def good_frame(
+    requests: dict[ApiKey, object], newer: dict[ApiKey, tuple[int, object]], key: ApiKey, version: int
+) -> bytearray:
+    since, request = newer.get(key, (version + 1, None))
+    return framed(requests[key] if version < since else request, version)
 
 
 def produced(rng: random.Random) -> bytearray:
@@ -453,6 +460,13 @@ def check_kept(broker: EmbeddedBroker, count: int) -> None:
             assert data.error_code == 0
             with suppress(KafkaError):
                 decode(data)
+
+
+def test_every_api_has_a_good_request_in_every_version_to_mutate() -> None:
+    requests, newer = good_requests(), newer_requests()
+    for key in requests:
+        for version in _served(key):
+            assert good_frame(requests, newer, key, version)[4:8] == struct.pack(">hh", key, version)
 
 
 @pytest.mark.long("thousands of hostile requests")
