@@ -203,6 +203,7 @@ def test_what_was_read_before_a_kill_stays_and_a_whole_message_is_last(flush: st
                 len(reader.seen) >= size or not reader.is_alive()
                 for reader, size in zip(readers, wanted, strict=True)
             ))  # fmt: skip
+            assert all(producer.is_alive() for producer in producers)  # the broker has closed no connection
             broker.kill()
             for thread in (*producers, *readers):
                 thread.join(60)

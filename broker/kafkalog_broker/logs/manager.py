@@ -58,7 +58,8 @@ class LogManager:
     """*Thread-safe.* ``_lock`` guards the set of topics while one is changed, published or withdrawn.
 
     Topics being created or deleted, which may take seconds, are in ``_making`` or ``_leaving``, without the
-    lock and not visible. Look-ups take no lock: ``topics`` and ``logs`` are replaced, never modified.
+    lock and not visible; ``_settled`` tells when they leave. Look-ups take no lock: ``topics`` and ``logs``
+    are replaced, never modified.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class LogManager:
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._lock = threading.RLock()
+        self._settled = threading.Condition(self._lock)
 
     @property
     def meta(self) -> Meta:
@@ -224,8 +226,17 @@ class LogManager:
                     log.config = self.defaults.overridden(topic.overrides)
                 self._commit(name, topic, store, logs)
         finally:
-            with self._lock:
-                self._making.discard(name)
+            self._settle(self._making, name)
+
+    def wait_until_settled(self, name: str, seconds: float) -> None:
+        """Wait while a topic of this name is being created, widened or deleted, at most so long."""
+        with self._settled:
+            self._settled.wait_for(lambda: name not in self._making | self._leaving, seconds)
+
+    def _settle(self, changing: set[str], name: str) -> None:
+        with self._settled:
+            changing.discard(name)
+            self._settled.notify_all()
 
     def add_partitions(
         self,
@@ -259,8 +270,7 @@ class LogManager:
                 topic = StoredTopic(now.topic_id, here, now.overrides, now.generation, max(total, now.total))
                 self._commit(name, topic, self._stores[name], logs)
         finally:
-            with self._lock:
-                self._making.discard(name)
+            self._settle(self._making, name)
 
     def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
         """Apply new ``defaults`` to all topics; every directory stores the ``settings`` they come from.
@@ -341,8 +351,7 @@ class LogManager:
                     self._files.sync_directory(directory.path)
                 records.remove(name)
         finally:
-            with self._lock:
-                self._leaving.discard(name)
+            self._settle(self._leaving, name)
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:

@@ -60,6 +60,10 @@ def find_log(services: Services, topic: str, partition: int) -> Log | None:
     return services.logs.log(TopicPartition(topic, partition))
 
 
+_CREATION_SECONDS = 30.0
+"""A producer of 0.7 cannot be told to try again, so its messages wait while others create their topic."""
+
+
 def append(request: v07.ProduceRequest, services: Services, kind: v07.RequestType) -> None:
     topic, number = request.topic, request.partition
     if topic in INTERNAL_TOPICS:
@@ -72,7 +76,7 @@ def append(request: v07.ProduceRequest, services: Services, kind: v07.RequestTyp
     if topic not in services.topics.all():
         if not services.config.auto_create_topics_enable:
             raise UnknownTopicOrPartition(f"{topic!r} does not exist; auto.create.topics.enable is false")
-        services.topics.get_or_create(topic, services.logs.family.generation)
+        services.topics.get_or_create(topic, services.logs.family.generation, _CREATION_SECONDS)
     log = services.logs.log(TopicPartition(topic, number))
     try:
         result = log.append(request.messages)

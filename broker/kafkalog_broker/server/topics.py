@@ -165,18 +165,26 @@ class Topics:
         stored: StoredTopic = topic.stored
         return stored
 
-    def get_or_create(self, name: str, generation: str = SINCE_08.generation) -> StoredTopic:
-        """The topic, created with defaults for this ``generation`` if it is missing. Raises as `create`."""
+    def get_or_create(
+        self, name: str, generation: str = SINCE_08.generation, wait_seconds: float = 0
+    ) -> StoredTopic:
+        """The topic, created with defaults for this ``generation`` if it is missing. Where another request is
+        creating or deleting it, waits so long, then raises `ServerError` LEADER_NOT_AVAILABLE. Else raises as
+        `create`.
+        """
         existing = self.all().get(name)
         if existing is not None:
             return existing
         try:
             return self.create(name, overrides={GENERATION_PROPERTY: generation})
         except TopicAlreadyExists:
-            made_by_another = self.all().get(name)
-            if made_by_another is None:  # not complete yet: clients ask again
+            self._logs.wait_until_settled(name, wait_seconds)
+            existing = self.all().get(name)
+            if existing is None and wait_seconds:  # the other failed, or deleted it
+                return self.get_or_create(name, generation)
+            if existing is None:
                 raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r} is being made") from None
-            return made_by_another
+            return existing
         except ServerError as e:
             if e.code is ErrorCode.REQUEST_TIMED_OUT:  # Metadata clients retry LEADER_NOT_AVAILABLE
                 raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
+from kafkalog_broker.log.generations import V07
 from kafkalog_broker.logs.manager import LogManager
-from kafkalog_broker.server.topics import Topics
+from kafkalog_broker.logs.topic_store import StoredTopic
+from kafkalog_broker.metrics import Metrics
+from kafkalog_broker.server.handlers07 import append
+from kafkalog_broker.server.log_access import LogAccess
+from kafkalog_broker.server.topics import GENERATION_PROPERTY, Topics
 from pyspark_kafkalog.errors import (
     InvalidPartitions,
     InvalidTopic,
@@ -20,9 +27,11 @@ from pyspark_kafkalog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from pyspark_kafkalog.protocol.v07 import ProduceRequest, RequestType
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
 from tests.support.log.logs import crash, crash_all, open_manager
+from tests.support.protocol.wire07 import entry
 
 
 class ContendedFiles(FaultyFiles):
@@ -100,6 +109,45 @@ def test_what_is_being_made_cannot_be_made_by_another(manager: LogManager, files
     files.then(meanwhile)
     assert len(topics.create("a.b", 2).partitions) == 2
     assert len(topics.get_or_create("a.b").partitions) == 2
+
+
+@pytest.mark.parametrize("change", ["created", "deleted"])
+def test_a_producer_of_07_waits_while_its_topic_is(
+    change: str, manager: LogManager, files: ContendedFiles, tmp_path: Path
+) -> None:
+    """Its request has no answer that could tell it to try again."""
+    refused = threading.Event()
+
+    class WatchedTopics(Topics):
+        def create(self, *args: Any, **options: Any) -> StoredTopic:
+            try:
+                return super().create(*args, **options)
+            except TopicAlreadyExists:
+                refused.set()
+                raise
+
+    config = BrokerConfig()
+    topics = WatchedTopics(manager, config)
+    services: Any = SimpleNamespace(
+        config=config, metrics=Metrics(), logs=LogAccess(manager, V07), topics=topics
+    )
+    request = ProduceRequest("t", 0, memoryview(bytearray(entry(b"first"))))
+    with ThreadPoolExecutor(1) as producer:
+
+        def meanwhile() -> None:
+            written.append(producer.submit(append, request, services, RequestType.PRODUCE))
+            assert refused.wait(60)
+
+        written: list[Future[None]] = []
+        if change == "deleted":
+            topics.create("t", 2, {GENERATION_PROPERTY: "0.7"})
+        files.then(meanwhile)
+        if change == "created":
+            topics.create("t", 2, {GENERATION_PROPERTY: "0.7"})
+        else:
+            topics.delete("t", nothing)
+        written[0].result(60)
+    assert manager.log(TopicPartition("t", 0)).end_offset == len(entry(b"first"))
 
 
 def test_partitions_are_added_to_the_topic_that_there_is_then(
