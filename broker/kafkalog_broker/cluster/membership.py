@@ -46,8 +46,7 @@ class Membership:
     registry: TopicRegistry
     ownership: Ownership
     _: KW_ONLY
-    forget: Callable[[str], object]
-    offsets_loaded: Callable[[], bool]
+    forget: Callable[[str, UUID], object]
     bring: Callable[[str], object]
     changed: Callable[[], object]
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -145,19 +144,11 @@ class Membership:
         self._forgotten.add(topic_id)
         self.registry.delete(name, topic_id)
         here = self.logs.topics.get(name)
-        all_loaded = False
-
-        def forget_too() -> None:
-            nonlocal all_loaded
-            all_loaded = self.offsets_loaded()
-            goes_too()
-
         if here and here.topic_id == topic_id:
-            self.logs.delete_topic(name, forget_too)
+            self.logs.delete_topic(name, goes_too)
         else:
-            forget_too()
-        if all_loaded:  # else `reconcile` does it after loading the other groups
-            self.registry.report_removed(topic_id, self._me)
+            goes_too()
+        self.registry.report_removed(topic_id, self._me)
 
     def take_name_07(self, name: str) -> None:
         """Reserve the name of a new Kafka 0.7 topic. Raises `TopicAlreadyExists`: the cluster uses it."""
@@ -260,10 +251,9 @@ class Membership:
                     with suppress(UnknownTopicOrPartition):  # a request may have deleted it
                         self.logs.delete_topic(deletion.name)
                         _log.info("deleted topic %s", deletion.name)
-                if self.offsets_loaded():  # else `reconcile` is called again once they are
-                    self.forget(deletion.name)
-                    self._forgotten.add(topic_id)
-                    self.registry.report_removed(topic_id, self._me)
+                self.forget(deletion.name, topic_id)
+                self._forgotten.add(topic_id)
+                self.registry.report_removed(topic_id, self._me)
             except KafkaError as e:
                 _log.warning("deleting topic %s, trying again: %s", deletion.name, e)
                 done = False
@@ -278,7 +268,7 @@ class Membership:
             if topic_id in self._forgotten:
                 self._forgotten.discard(topic_id)
             else:
-                self.forget(name)
+                self.forget(name, topic_id)
 
     def _set_aside(
         self, view: ClusterView, mine: Mapping[str, StoredTopic], claimed: Collection[str]

@@ -47,7 +47,7 @@ class ClusterTopic:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A deleted topic, and the brokers that still have partitions or group offsets of it."""
+    """A deleted topic, and the brokers that still have partitions of it."""
 
     name: str
     brokers: frozenset[int]
@@ -205,13 +205,6 @@ class Ownership:
     @property
     def live_ids(self) -> frozenset[int]:
         return frozenset((self.node_id, *self._others))
-
-    @property
-    def deleting(self) -> frozenset[str]:
-        view, me = self.view, self.node_id
-        if view is None or not view.deletions:
-            return frozenset()
-        return frozenset(each.name for each in view.deletions.values() if me in each.brokers)
 
     def topic(self, name: str) -> ClusterTopic | None:
         view = self.view

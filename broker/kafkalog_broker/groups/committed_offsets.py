@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from uuid import UUID
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import CONSUMER, Moment, Phase
@@ -26,9 +27,11 @@ from kafkalog_broker.logs.offset_records import (
     encode_value,
 )
 from kafkalog_broker.logs.state_topic import LastValues, Shard, Stored, encode_records
+from kafkalog_broker.logs.topic_store import StoredTopic
 from kafkalog_broker.scheduler import Sweep
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CoordinatorLoading, CorruptMessage, ErrorCode, KafkaError, ServerError
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -40,8 +43,9 @@ _Shard = Shard[GroupShard]
 class GroupOffsets:
     """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first.
 
-    ``new_classic`` creates an empty group, whose rules apply to groups that do not exist. ``deleting``
-    returns deleted topics for which `forget_topic` is still due; a topic of that name is now a new one.
+    ``new_classic`` creates an empty group, whose rules apply to groups that do not exist. ``topics`` are
+    those of the whole cluster. An offset of a deleted topic does not count for a new topic of that name: its
+    topic id is another one.
     """
 
     topic: GroupTopic
@@ -49,7 +53,7 @@ class GroupOffsets:
     _: KW_ONLY
     retention_ms: int
     new_classic: Callable[[], ClassicGroup]
-    deleting: Callable[[], frozenset[str]] = frozenset
+    topics: Callable[[], Mapping[str, StoredTopic]] = dict
     _expiry: Sweep = field(default_factory=lambda: Sweep("expiring offsets"), init=False)
 
     def commit(
@@ -73,9 +77,6 @@ class GroupOffsets:
         encoded = _encoded(name, offsets, self.clock.time_ms(), producer)  # before others wait for the lock
         with shard.lock:
             shard.check_loaded()
-            deleting = self.deleting()
-            if deleting and not deleting.isdisjoint(partition.topic for partition in offsets):
-                raise CoordinatorLoading(f"group {name!r}: offsets of deleted topics are being removed first")
             group = shard.state.groups.get(name)
             if group is None and generation >= 0:
                 raise NoSuchGroup(name)
@@ -122,7 +123,12 @@ class GroupOffsets:
         shard = self.topic.shard_of(name)
         with shard.lock:
             shard.check_loaded()
-            return {each for each in partitions if shard.state.pending.has(OffsetKey(name, each))}
+            topics, of = self.topics(), shard.state.pending.of
+            return {
+                each
+                for each in partitions
+                if not all(_is_replaced(each, value, topics) for value in of(OffsetKey(name, each)))
+            }
 
     def fetch(
         self, name: str, member_id: str | None = None, epoch: int = -1
@@ -134,8 +140,8 @@ class GroupOffsets:
         def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
             if group.consumer is not None:
                 check_fetch(group.consumer, member_id, epoch)
-            deleting = self.deleting()
-            return {p: value for p, value in group.offsets.items() if p.topic not in deleting}
+            topics = self.topics()
+            return {p: v for p, v in group.offsets.items() if not _is_replaced(p, v, topics)}
 
         try:
             return self.topic.look_at(name, committed)
@@ -162,16 +168,15 @@ class GroupOffsets:
             self.delete_records(shard, group, gone)
         return codes
 
-    def has_loaded(self, numbers: Iterable[int]) -> bool:
-        shards = self.topic.shards
-        return all(number < len(shards) and shards[number].loaded for number in numbers)
-
-    def forget_topic(self, topic: str) -> None:
-        """Deletes all offsets of a deleted topic, once nobody can commit for it any more."""
+    def forget_topic(self, topic: str, topic_id: UUID) -> None:
+        """Delete the offsets of a deleted topic, as far as groups are loaded here. What is left does not
+        count for a new topic of this name.
+        """
         for shard, group in self._each_group():
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
-                    gone = [p for p in group.offsets if p.topic == topic]
+                    of_topic = [p for p in group.offsets if p.topic == topic]
+                    gone = [p for p in of_topic if group.offsets[p].topic_id in (topic_id, ZERO_UUID)]
                     try:
                         self.delete_records(shard, group, gone)
                     except KafkaError as e:
@@ -182,15 +187,18 @@ class GroupOffsets:
     def expire(self) -> None:
         """Deletes offsets older than ``offsets.retention.minutes``, or than the commit's own limit, and empty
         groups without offsets. The age counts from when the group became empty, otherwise from the commit.
-        Subscribed topics and offsets in an open transaction do not expire.
+        Subscribed topics and offsets in an open transaction do not expire. Offsets of a topic that has been
+        replaced by another go at once.
         """
-        now_ms = self.clock.time_ms()
+        now_ms, topics = self.clock.time_ms(), self.topics()
 
         def expire(place: tuple[_Shard, Group]) -> None:
             shard, group = place
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
                     gone = self._expired(shard, group, now_ms)
+                    replaced = [p for p, v in group.offsets.items() if _is_replaced(p, v, topics)]
+                    gone = list(dict.fromkeys((*gone, *replaced)))
                     whole = group.is_idle and len(gone) == len(group.offsets)
                     self.delete_records(shard, group, gone, whole=whole)
 
@@ -214,7 +222,7 @@ class GroupOffsets:
             for partition, value in group.offsets.items()
             if value.is_expired(now_ms, retention_ms, since_ms)
             and partition.topic not in in_use
-            and not shard.state.pending.has(OffsetKey(group.name, partition))
+            and not shard.state.pending.of(OffsetKey(group.name, partition))
         ]
 
     def _each_group(self) -> Iterator[tuple[_Shard, Group]]:
@@ -250,6 +258,14 @@ class GroupOffsets:
             shard.state.pending.overtake((key,), place)
             if value is not None:
                 shard.state.group(key.group).offsets[key.partition] = value
+
+
+def _is_replaced(
+    partition: TopicPartition, value: CommittedOffset, topics: Mapping[str, StoredTopic]
+) -> bool:
+    """Whether another topic has the name of the one that the offset was committed for."""
+    topic = topics.get(partition.topic)
+    return topic is not None and value.topic_id not in (topic.topic_id, ZERO_UUID)
 
 
 def _encoded(

@@ -94,9 +94,8 @@ class GroupCoordinator:
         consumer_settings: ConsumerGroupSettings,
         *,
         topics: Callable[[], TopicSnapshot],
-        deleting: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """``topics`` are those of the whole cluster; for ``deleting`` see `GroupOffsets`."""
+        """``topics`` are those of the whole cluster."""
         self._topic = topic
         self._clock = clock
         self._timer = timer
@@ -108,7 +107,7 @@ class GroupCoordinator:
             clock,
             retention_ms=settings.offsets_retention_ms,
             new_classic=self._new_classic,
-            deleting=deleting,
+            topics=topics,
         )
         self.consumers = ConsumerGroups(topic, clock, timer, settings=consumer_settings, topics=topics)
         self.load, self.open = topic.load, topic.open

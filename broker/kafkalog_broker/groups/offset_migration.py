@@ -10,7 +10,7 @@ import queue
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from pyspark_kafkalog.errors import (
     error_for,
 )
 from pyspark_kafkalog.protocol.api import group_offsets as api
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.types import TopicPartition
 from pyspark_kafkalog.zookeeper.cluster_nodes import NOBODY
 
@@ -56,15 +57,8 @@ _REFUSED = frozenset({
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Brought:
-    """An offset with its topic's id, because a topic of the same name may be another one."""
-
-    topic_id: UUID
-    value: CommittedOffset
-
-
-_Offsets = Mapping[TopicPartition, _Brought]
+_Offsets = Mapping[TopicPartition, CommittedOffset]
+"""With the ids of their topics, because a topic of the same name may be another one."""
 
 
 class OffsetMigration:
@@ -109,14 +103,15 @@ class OffsetMigration:
 
     def bring(self) -> None:
         """Saves this broker's own offsets, before its offsets topic is set aside. Raises `KafkaError`."""
-        found: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
+        found: dict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
         topics = self._logs.topics
         for number in topics[OFFSETS_TOPIC].partitions:
             keeper = TopicPartition(OFFSETS_TOPIC, number)
             for key, _, value in decoded_offsets(keeper, read_stored(self._logs.log(keeper)).last):
                 topic = topics.get(key.partition.topic)
-                if topic is not None and value is not None:
-                    found[key.group][key.partition] = _Brought(topic.topic_id, value)
+                if topic is None or value is None or value.topic_id not in (topic.topic_id, ZERO_UUID):
+                    continue
+                found[key.group][key.partition] = replace(value, topic_id=topic.topic_id)
         self._take(found)
         self._keep()
         _log.info("this broker brings the offsets of %d groups to its cluster", len(found))
@@ -183,7 +178,7 @@ class OffsetMigration:
     def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
         """Commits a group's offsets where it has none; returns those to try again."""
         here, view = self._logs.topics, self._ownership.view
-        left: dict[TopicPartition, _Brought] = {}
+        left: dict[TopicPartition, CommittedOffset] = {}
         for part in _parts(offsets):
             wanted = {}
             for partition, brought in part.items():
@@ -198,7 +193,7 @@ class OffsetMigration:
             if not wanted:
                 continue
             stored = self._stored(coordinator, group, wanted)
-            missing = {each: wanted[each].value for each, offset in stored.items() if offset < 0}
+            missing = {each: wanted[each] for each, offset in stored.items() if offset < 0}
             self._counts["there already"] += len(stored) - len(missing)
             codes = self._committed(coordinator, group, missing) if missing else {}
             for partition, code in codes.items():
@@ -301,7 +296,7 @@ class OffsetMigration:
             raise StorageError(f"offsets that this broker brings cannot be noted: {refusal}") from refusal
 
 
-def _parts(offsets: _Offsets) -> Iterator[dict[TopicPartition, _Brought]]:
+def _parts(offsets: _Offsets) -> Iterator[dict[TopicPartition, CommittedOffset]]:
     items = iter(offsets.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part
@@ -322,8 +317,8 @@ def _check(code: ErrorCode, coordinator: int) -> None:
 def _encode(left: Mapping[str, _Offsets]) -> bytes:
     rows = [
         [
-            group, each.topic, str(brought.topic_id), each.partition, brought.value.offset,
-            brought.value.metadata, brought.value.commit_timestamp_ms, brought.value.expire_timestamp_ms,
+            group, each.topic, str(brought.topic_id), each.partition, brought.offset,
+            brought.metadata, brought.commit_timestamp_ms, brought.expire_timestamp_ms,
         ]
         for group, offsets in left.items()
         for each, brought in offsets.items()
@@ -331,13 +326,13 @@ def _encode(left: Mapping[str, _Offsets]) -> bytes:
     return json.dumps({"version": 1, "offsets": rows}).encode()
 
 
-def _decode(data: bytes, path: Path) -> dict[str, dict[TopicPartition, _Brought]]:
-    left: dict[str, dict[TopicPartition, _Brought]] = defaultdict(dict)
+def _decode(data: bytes, path: Path) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    left: dict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
     try:
         for group, topic, topic_id, number, *value in json.loads(data)["offsets"]:
             offset, metadata, committed, expires = value
-            left[group][TopicPartition(topic, number)] = _Brought(
-                UUID(topic_id), CommittedOffset(offset, -1, metadata, committed, expires)
+            left[group][TopicPartition(topic, number)] = CommittedOffset(
+                offset, -1, metadata, committed, expires, UUID(topic_id)
             )
     except (ValueError, KeyError, TypeError) as e:
         raise StorageError(f"{path} is damaged; remove it to go on without these offsets: {e}") from e

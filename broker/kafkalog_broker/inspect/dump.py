@@ -155,6 +155,7 @@ def _decode_offset(record: Record) -> dict[str, Any]:
         "metadata": value.metadata,
         "commitTimestamp": value.commit_timestamp_ms,
         "expireTimestamp": value.expire_timestamp_ms,
+        "topicId": str(value.topic_id),
     }
 
 

@@ -1,15 +1,12 @@
 """Keys and values of ``__consumer_offsets``, in Kafka's layout. Pure.
 
 Key, versions 0 and 1: ``version:2 group:string topic:string partition:4``; later versions are for groups and
-members. Value: ``version:2 offset:8``, then by version
+members. Value: ``version:2`` and `_StoredOffset`; version 4 is flexible. A null value deletes the key.
 
-* 0, 2: ``metadata:string commit_timestamp:8``
-* 1: ``metadata:string commit_timestamp:8 expire_timestamp:8``
-* 3: ``leader_epoch:4 metadata:string commit_timestamp:8``
-* 4: the same with compact strings, and tagged fields
-
-A string is ``length:2`` and UTF-8 bytes; a null value deletes the key. We write version 1 if the commit has
-its own retention, else 3. Source: Kafka's ``OffsetCommitKey`` and ``OffsetCommitValue`` definitions.
+We write version 4, with the topic's id as Kafka does since 4.1, so that a topic made again does not get the
+deleted one's offsets. A commit's own retention is in a tag of ours, as version 4 has no field for it. An
+offset without a topic id is written in version 3, or 1 with its own retention. Source: Kafka's
+``OffsetCommitKey`` and ``OffsetCommitValue`` definitions.
 """
 
 from __future__ import annotations
@@ -18,10 +15,18 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from uuid import UUID
 
-from kafkalog_broker.logs.state_records import decode_strings, encode_strings, version_of
-from pyspark_kafkalog.errors import CorruptMessage
-from pyspark_kafkalog.protocol.primitives import read_length
+from kafkalog_broker.logs.state_records import (
+    decode_strings,
+    decode_struct,
+    encode_strings,
+    encode_struct,
+    version_of,
+)
+from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
+from pyspark_kafkalog.protocol.codec import INT32, INT64, STRING, UUID_TYPE, WireStruct, wire
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.types import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -30,26 +35,38 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 NO_EXPIRY = -1
 
-_INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
+_NEWEST_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's next offset to read in a partition. Times are in ms; `NO_EXPIRY`: the broker's setting."""
+    """A group's next offset to read in a partition. Times are in ms; `NO_EXPIRY`: the broker's setting. The
+    topic's id is `ZERO_UUID` if it is not known.
+    """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = NO_EXPIRY
+    topic_id: UUID = ZERO_UUID
 
     def is_expired(self, now_ms: int, retention_ms: int, since_ms: int) -> bool:
         """Whether its own expiry, or ``retention_ms`` since the commit or later ``since_ms``, has passed."""
         if self.expire_timestamp_ms != NO_EXPIRY:
             return self.expire_timestamp_ms <= now_ms
         return max(self.commit_timestamp_ms, since_ms) + retention_ms <= now_ms
+
+
+class _StoredOffset(WireStruct):
+    offset: int = wire(INT64)
+    leader_epoch: int = wire(INT32, 3, default=-1, ignorable=True)
+    metadata: str = wire(STRING)
+    commit_timestamp: int = wire(INT64)
+    expire_timestamp: int = wire(INT64, 1, 1, default=NO_EXPIRY)
+    topic_id: UUID = wire(UUID_TYPE, 4, tag=0)
+    own_expire_timestamp: int = wire(INT64, 4, tag=10_000, default=NO_EXPIRY)
 
 
 class OffsetKey(NamedTuple):
@@ -65,11 +82,17 @@ def encode_key(key: OffsetKey) -> bytes:
 
 
 def encode_value(value: CommittedOffset) -> bytes:
-    offset, committed = _INT64.pack(value.offset), _INT64.pack(value.commit_timestamp_ms)
-    metadata = _string(value.metadata)
-    if value.expire_timestamp_ms != NO_EXPIRY:
-        return _INT16.pack(1) + offset + metadata + committed + _INT64.pack(value.expire_timestamp_ms)
-    return _INT16.pack(3) + offset + _INT32.pack(value.leader_epoch) + metadata + committed
+    """Raises `CorruptMessage`: the metadata has more than 32767 bytes."""
+    stored = value.offset, value.leader_epoch, value.metadata, value.commit_timestamp_ms
+    expires = value.expire_timestamp_ms
+    try:
+        if value.topic_id != ZERO_UUID:
+            of_topic = _StoredOffset(*stored, NO_EXPIRY, value.topic_id, expires)
+            return encode_struct(of_topic, _NEWEST_VERSION, flexible=True)
+        version = 3 if expires == NO_EXPIRY else 1
+        return encode_struct(_StoredOffset(*stored, expires), version, flexible=False)
+    except InvalidRequest as e:
+        raise CorruptMessage(f"{OFFSETS_TOPIC}: {e}") from e
 
 
 def decode_key(data: bytes) -> OffsetKey | None:
@@ -84,45 +107,17 @@ def decode_key(data: bytes) -> OffsetKey | None:
 
 def decode_value(data: bytes) -> CommittedOffset:
     """Decode a value of version 0 to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
-    try:
-        (version,) = _INT16.unpack_from(data)
-        if not 0 <= version <= 4:
-            raise CorruptMessage(f"{OFFSETS_TOPIC}: value of unknown version {version}")
-        (offset,) = _INT64.unpack_from(data, 2)
-        pos, leader_epoch, expires = 10, -1, NO_EXPIRY
-        if version >= 3:
-            (leader_epoch,) = _INT32.unpack_from(data, pos)
-            pos += 4
-        metadata, pos = (_read_string if version < 4 else _read_compact_string)(data, pos)
-        (committed,) = _INT64.unpack_from(data, pos)
-        if version == 1:
-            (expires,) = _INT64.unpack_from(data, pos + 8)
-    except (struct.error, IndexError, UnicodeDecodeError) as e:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: value of {len(data)} bytes cannot be read: {e}") from e
-    return CommittedOffset(offset, leader_epoch, metadata, committed, expires)
+    stored = decode_struct(_StoredOffset, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
+    expires = max(stored.expire_timestamp, stored.own_expire_timestamp)
+    return CommittedOffset(
+        stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, expires, stored.topic_id
+    )
 
 
-def _string(text: str) -> bytes:
-    data = text.encode("utf-8")
-    if len(data) > 0x7FFF:
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: a string of {len(data)} bytes; the limit is {0x7FFF}")
-    return _INT16.pack(len(data)) + data
-
-
-def _read_string(data: bytes, pos: int) -> tuple[str, int]:
-    (length,) = _INT16.unpack_from(data, pos)
-    pos += 2
-    if length < 0 or pos + length > len(data):
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: string of {length} bytes at byte {pos} of {len(data)}")
-    return bytes(data[pos : pos + length]).decode("utf-8"), pos + length
-
-
-def _read_compact_string(data: bytes, pos: int) -> tuple[str, int]:
-    length, pos = read_length(data, pos)
-    end = pos + length - 1
-    if length == 0 or end > len(data):
-        raise CorruptMessage(f"{OFFSETS_TOPIC}: string of {length - 1} bytes at byte {pos} of {len(data)}")
-    return data[pos:end].decode("utf-8"), end
+class _Pending(NamedTuple):
+    place: int
+    value: CommittedOffset
+    superseded: bool = False
 
 
 class PendingOffsets:
@@ -131,30 +126,31 @@ class PendingOffsets:
     """
 
     def __init__(self) -> None:
-        self._open: dict[int, dict[OffsetKey, tuple[int, CommittedOffset] | None]] = {}
-        """By producer id: the record's place in the log and its value; None once superseded."""
+        self._open: dict[int, dict[OffsetKey, _Pending]] = {}
+        """By producer id."""
 
     def add(self, producer_id: int, place: int, offsets: Mapping[OffsetKey, CommittedOffset]) -> None:
         """Add offsets stored by the producer's transaction; ``place`` rises with each call."""
         found = self._open.setdefault(producer_id, {})
-        found.update({key: (place, value) for key, value in offsets.items()})
+        found.update({key: _Pending(place, value) for key, value in offsets.items()})
 
     def overtake(self, keys: Iterable[OffsetKey], place: int) -> None:
         """Mark pending records before ``place`` as superseded by committed records or deletions."""
         for found in self._open.values():
             for key in keys:
                 pending = found.get(key)
-                if pending is not None and pending[0] < place:
-                    found[key] = None
+                if pending is not None and pending.place < place:
+                    found[key] = pending._replace(superseded=True)
 
     def end(self, producer_id: int, *, commit: bool) -> dict[OffsetKey, CommittedOffset]:
         found = self._open.pop(producer_id, {})
         if not commit:
             return {}
-        valid = {key: pending for key, pending in found.items() if pending is not None}
-        for key, (place, _) in valid.items():
-            self.overtake((key,), place)
-        return {key: value for key, (_, value) in valid.items()}
+        valid = {key: pending for key, pending in found.items() if not pending.superseded}
+        for key, pending in valid.items():
+            self.overtake((key,), pending.place)
+        return {key: pending.value for key, pending in valid.items()}
 
-    def has(self, key: OffsetKey) -> bool:
-        return any(key in found for found in self._open.values())
+    def of(self, key: OffsetKey) -> list[CommittedOffset]:
+        """What open transactions have stored for the key, superseded ones included."""
+        return [found[key].value for found in self._open.values() if key in found]

@@ -298,7 +298,6 @@ class Broker:
             registration.registry,
             registration.ownership,
             forget=self._coordinators.groups.offsets.forget_topic,
-            offsets_loaded=self._coordinators.has_loaded_offsets,
             bring=self._coordinators.bring,
             changed=registration.changed,
         )

@@ -78,7 +78,6 @@ class Coordinators:
             self._timers,
             *_group_settings(config),
             topics=topics.all,
-            deleting=frozenset if ownership is None else partial(getattr, ownership, "deleting"),
         )
         self._peers = None if ownership is None else _make_peers(config, ownership, clock)
         self.offset_migration = self._make_migration(files)
@@ -138,14 +137,6 @@ class Coordinators:
         if self.offset_migration is not None:
             self.offset_migration.go_on()
 
-    def has_loaded_offsets(self) -> bool:
-        """Whether all group offsets that this broker coordinates are in memory."""
-        ownership = self._ownership
-        topic = None if ownership is None else ownership.topic(OFFSETS_TOPIC)
-        if ownership is None or topic is None:
-            return True
-        return self.groups.offsets.has_loaded(topic.owned_by(ownership.node_id))
-
     def bring(self, name: str) -> None:
         """Move this broker's own state to the cluster's topic of the same name. Raises `KafkaError`."""
         if name == TRANSACTIONS_TOPIC:
@@ -171,8 +162,7 @@ class Coordinators:
     def _load(self) -> None:
         # Groups first: ending loaded transactions changes their logs.
         while self._to_load.get():
-            if self.groups.load() and self._registration is not None:
-                self._registration.changed()
+            self.groups.load()
             self.transactions.load()
 
     def _make_migration(self, files: FileSystem) -> OffsetMigration | None:

@@ -50,7 +50,7 @@ acts = st.sampled_from(["create", "widen", "delete", "register"])
 assignments = st.none() | st.lists(brokers, min_size=1, max_size=3).map(tuple)
 
 
-def nothing(_: str) -> None:
+def nothing(*_: object) -> None:
     """No groups have stored anything."""
 
 
@@ -74,7 +74,6 @@ class Process:
             registry,
             ownership,
             forget=nothing,
-            offsets_loaded=lambda: True,
             bring=lambda _: None,
             changed=lambda: None,
         )

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog_broker.logs.offset_records import (
-    NO_EXPIRY,
     CommittedOffset,
     OffsetKey,
     decode_key,
@@ -26,14 +27,16 @@ def test_a_key_survives_the_round_trip(key: OffsetKey) -> None:
     assert decode_key(encode_key(key)) == key
 
 
-@given(int64, int32, texts, int64)
-def test_a_value_without_an_expiry_survives_whole(offset: int, epoch: int, metadata: str, time: int) -> None:
-    value = CommittedOffset(offset, epoch, metadata, time)
+@given(int64, int32, texts, int64, st.integers(-1, 2**63 - 1), st.uuids())
+def test_a_value_with_its_topics_id_survives_whole(
+    offset: int, epoch: int, metadata: str, time: int, expires: int, topic_id: UUID
+) -> None:
+    value = CommittedOffset(offset, epoch, metadata, time, expires, topic_id)
     assert decode_value(encode_value(value)) == value
 
 
-@given(int64, int32, texts, int64, int64.filter(lambda ms: ms != NO_EXPIRY))
-def test_a_value_with_an_expiry_survives_but_for_its_epoch(
+@given(int64, int32, texts, int64, st.integers(0, 2**63 - 1))
+def test_a_value_with_only_an_expiry_survives_but_for_its_epoch(
     offset: int, epoch: int, metadata: str, time: int, expires: int
 ) -> None:
     value = CommittedOffset(offset, epoch, metadata, time, expires)

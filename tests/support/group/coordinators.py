@@ -38,7 +38,6 @@ class Coordinators:
         self.settings = GroupSettings(6_000, 1_800_000, initial_delay_ms, 100, int(RETENTION * 1000))
         self.appended: list[tuple[TopicPartition, int]] = []
         self.created = 0
-        self.deleting: frozenset[str] = frozenset()
         self.logs = LogManager(
             [directory],
             defaults=LogConfig(segment_bytes=segment_bytes),
@@ -67,7 +66,6 @@ class Coordinators:
             self.timer,
             self.settings,
             ConsumerGroupSettings(),
-            deleting=lambda: self.deleting,
             topics=lambda: self.logs.topics,
         )
         self.groups.look()

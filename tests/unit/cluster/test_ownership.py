@@ -9,7 +9,6 @@ import pytest
 from kafkalog_broker.cluster.ownership import (
     ClusterTopic,
     ClusterView,
-    Deletion,
     Ownership,
     Pulse,
     RegisteredElsewhere,
@@ -81,14 +80,6 @@ def test_after_a_stop_of_the_process_nothing_is_served_until_the_registry_was_re
     assert not ownership.is_ours(part(0))
     pulse.caught_up(before + 1)
     assert ownership.is_ours(part(0))
-
-
-def test_names_of_deleted_topics_are_known_while_this_broker_has_something_of_them() -> None:
-    ownership = Ownership(1)
-    assert ownership.deleting == frozenset()
-    deletions = {ID: Deletion("a", frozenset({1, 2}), 0), UUID(int=6): Deletion("b", frozenset({2}), 0)}
-    ownership.see(ClusterView(1, "r", deletions=deletions))
-    assert ownership.deleting == {"a"}
 
 
 def test_new_partitions_go_to_those_with_the_fewest_first() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -10,6 +12,7 @@ from kafkalog_broker.groups.group_coordinator import Description
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, ServerError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
+from pyspark_kafkalog.protocol.primitives import ZERO_UUID
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 from tests.support.group.coordinators import RETENTION, Coordinators
 
@@ -19,6 +22,13 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 class Bench(Coordinators):
     def offset(self, offset: int, expires_ms: int = -1) -> CommittedOffset:
         return CommittedOffset(offset, 0, "", self.clock.time_ms(), expires_ms)
+
+    def create_topics(self, *names: str) -> None:
+        for name in names:
+            self.logs.create_topic(name, uuid4(), 2)
+
+    def offset_of(self, partition: TopicPartition, offset: int) -> CommittedOffset:
+        return replace(self.offset(offset), topic_id=self.logs.topics[partition.topic].topic_id)
 
 
 @pytest.fixture
@@ -60,7 +70,7 @@ def test_until_the_log_is_loaded_a_group_is_answered_with_error_14(bench: Bench)
     with pytest.raises(CoordinatorLoading):
         coordinator.describe("g")
     coordinator.offsets.expire()
-    coordinator.offsets.forget_topic("a")
+    coordinator.offsets.forget_topic("a", ZERO_UUID)
     coordinator.load()
     assert coordinator.offsets.fetch("g")[A].offset == 1
     assert coordinator.groups() == [Description("g", "Empty", "classic", "")]
@@ -129,7 +139,7 @@ def test_a_deleted_topic_leaves_a_tombstone_and_stays_forgotten(bench: Bench) ->
     coordinator = bench.restart()
     coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(2)})
     coordinator.offsets.commit("only-a", {A: bench.offset(3)})
-    coordinator.offsets.forget_topic("a")
+    coordinator.offsets.forget_topic("a", ZERO_UUID)
     assert bench.log_end() == 5
     for c in (coordinator, bench.restart()):
         assert {p: v.offset for p, v in c.offsets.fetch("g").items()} == {B: 2}
@@ -155,7 +165,7 @@ def test_offsets_expire_by_their_last_commit_and_while_none_does_nothing_is_writ
     coordinator = bench.restart()
     coordinator.offsets.commit("g", {A: bench.offset(1), B: bench.offset(1)})
     coordinator.offsets.expire()
-    coordinator.offsets.forget_topic("never-committed")
+    coordinator.offsets.forget_topic("never-committed", ZERO_UUID)
     assert bench.log_end() == 2
     bench.clock.advance(RETENTION / 2)
     coordinator.offsets.commit("g", {B: bench.offset(2)})
@@ -179,24 +189,40 @@ def test_a_commits_own_expiry_goes_before_the_brokers(bench: Bench) -> None:
     assert set(coordinator.offsets.fetch("g")) == {B}
 
 
-def test_offsets_of_a_deleted_topic_are_neither_given_nor_taken_until_they_are_forgotten(
-    bench: Bench,
-) -> None:
-    """The next topic of its name is another one, which a committed offset of the old one would cut short."""
-    bench.restart().offsets.commit("g", {A: bench.offset(5), B: bench.offset(7)})
-    bench.deleting = frozenset({"a"})
-    groups = bench.restart(load=False)
-    assert groups.offsets.has_loaded(())
-    assert not groups.offsets.has_loaded([0])
-    groups.load()
-    assert groups.offsets.has_loaded([0])
-    assert not groups.offsets.has_loaded([0, 1])
-    assert groups.offsets.fetch("g") == {B: bench.offset(7)}
-    with pytest.raises(CoordinatorLoading):
-        groups.offsets.commit("g", {A: bench.offset(1)})
-    groups.offsets.commit("g", {B: bench.offset(8)})
-    groups.offsets.forget_topic("a")
-    bench.deleting = frozenset()
-    assert groups.offsets.fetch("g") == {B: bench.offset(8)}
-    groups.offsets.commit("g", {A: bench.offset(1)})
-    assert bench.restart().offsets.fetch("g") == {A: bench.offset(1), B: bench.offset(8)}
+def test_a_new_topic_does_not_get_the_offsets_of_one_that_had_its_name(bench: Bench) -> None:
+    """Whatever the deletion left: it may have met a full disk, a kill, or a coordinator that was stopped."""
+    groups = bench.restart()
+    bench.create_topics("a", "b")
+    groups.offsets.commit("g", {A: bench.offset_of(A, 777), B: bench.offset_of(B, 7)})
+    groups.offsets.commit("g", {A: bench.offset_of(A, 778)}, producer=(1, 0))
+    bench.logs.delete_topic("a")
+    assert groups.offsets.fetch("g")[A].offset == 777  # until there is another, as in Kafka
+    bench.create_topics("a")
+    restarted = bench.restart()
+    for each in (groups, restarted):
+        assert {p: v.offset for p, v in each.offsets.fetch("g").items()} == {B: 7}
+        assert each.offsets.unstable("g", [A, B]) == set()
+    offsets = restarted.offsets
+    offsets.end_transaction(TopicPartition(OFFSETS_TOPIC, 0), 1, 0, commit=True)
+    assert A not in offsets.fetch("g")
+    offsets.commit("g", {A: bench.offset_of(A, 1)}, producer=(2, 0))
+    assert offsets.unstable("g", [A, B]) == {A}
+    offsets.end_transaction(TopicPartition(OFFSETS_TOPIC, 0), 2, 0, commit=True)
+    offsets.forget_topic("a", uuid4())  # of yet another one
+    for each in (restarted, bench.restart()):
+        assert {p: v.offset for p, v in each.offsets.fetch("g").items()} == {A: 1, B: 7}
+
+
+def test_expiry_deletes_what_a_replaced_topic_left(bench: Bench) -> None:
+    groups = bench.restart()
+    bench.create_topics("a", "b")
+    groups.offsets.commit("g", {A: bench.offset_of(A, 777), B: bench.offset_of(B, 7)})
+    groups.offsets.commit("only-a", {A: bench.offset_of(A, 777)})
+    bench.logs.delete_topic("a")
+    groups.offsets.expire()
+    assert bench.log_end() == 3
+    bench.create_topics("a")
+    groups.offsets.expire()
+    assert bench.log_end() == 5
+    assert [group.group for group in groups.groups()] == ["g"]
+    assert [group.group for group in bench.restart().groups()] == ["g"]

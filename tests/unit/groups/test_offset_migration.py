@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -189,9 +190,17 @@ def test_offsets_go_to_the_coordinators_of_their_groups_with_the_time_of_their_c
         bench.commit(group, A1, 6)
     all_brought(bench)
     assert bench.offsets_here(NEAR) == {A0: 5, A1: 6}
-    assert bench.here.offsets.fetch(NEAR)[A0] == CommittedOffset(5, 0, "m", 7)
+    topic_id = bench.logs.topics["a"].topic_id
+    assert bench.here.offsets.fetch(NEAR)[A0] == CommittedOffset(5, 0, "m", 7, topic_id=topic_id)
     assert bench.peer.stored == {(FAR, A0): 5, (FAR, A1): 6}
     assert bench.peer.committed_ms == [7, 7]
+
+
+def test_offsets_of_a_topic_that_another_has_replaced_stay_behind(bench: Bench) -> None:
+    replaced = CommittedOffset(777, 0, "m", 7, topic_id=UUID(int=9))
+    bench.before.commit(NEAR, {A0: replaced, A1: replace(replaced, topic_id=bench.logs.topics["a"].topic_id)})
+    all_brought(bench)
+    assert bench.offsets_here(NEAR) == {A1: 777}
 
 
 def test_what_the_cluster_has_stays(bench: Bench) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
 from kafkalog_broker.logs.offset_records import (
@@ -27,14 +30,27 @@ def test_an_older_key_reads_the_same_and_that_of_a_group_is_none() -> None:
     assert decode_key(b"\x00\x02\x00\x03grp") is None
 
 
-def test_a_value_without_an_expiry_is_version_3() -> None:
+def test_a_value_with_its_topics_id_is_version_4_with_an_expiry_in_a_tag_of_ours() -> None:
+    topic_id = UUID("00112233-4455-6677-8899-aabbccddeeff")
+    value = CommittedOffset(258, 5, "m", 16, topic_id=topic_id)
+    begin = bytes.fromhex("0004 0000000000000102 00000005 02") + b"m" + bytes.fromhex("0000000000000010")
+    data = begin + bytes.fromhex("01 00 10") + topic_id.bytes
+    assert encode_value(value) == data
+    assert decode_value(data) == value
+    value = replace(value, expire_timestamp_ms=32)
+    data = begin + bytes.fromhex("02 00 10") + topic_id.bytes + bytes.fromhex("904e 08 0000000000000020")
+    assert encode_value(value) == data
+    assert decode_value(data) == value
+
+
+def test_a_value_without_topic_id_and_expiry_is_version_3() -> None:
     value = CommittedOffset(258, leader_epoch=5, metadata="m", commit_timestamp_ms=16)
     data = bytes.fromhex("00030000000000000102000000050001") + b"m" + bytes.fromhex("0000000000000010")
     assert encode_value(value) == data
     assert decode_value(data) == value
 
 
-def test_a_value_with_an_expiry_is_version_1_which_has_no_leader_epoch() -> None:
+def test_a_value_with_only_an_expiry_is_version_1_which_has_no_leader_epoch() -> None:
     value = CommittedOffset(258, 5, "m", 16, expire_timestamp_ms=32)
     data = (
         bytes.fromhex("000100000000000001020001") + b"m" + bytes.fromhex("00000000000000100000000000000020")

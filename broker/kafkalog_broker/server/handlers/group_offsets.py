@@ -20,6 +20,7 @@ from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.logs.offset_records import NO_EXPIRY, CommittedOffset
@@ -60,13 +61,14 @@ def offset_commit(request: api.OffsetCommitRequest, ctx: Context) -> Any:
     except KafkaError as e:
         return _commit_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
 
-    def value(commit: api.OffsetCommitRequestPartition) -> CommittedOffset:
+    def value(commit: api.OffsetCommitRequestPartition, topic_id: UUID) -> CommittedOffset:
         return CommittedOffset(
             commit.committed_offset,
             commit.committed_leader_epoch,
             commit.committed_metadata or "",
             commit.commit_timestamp if commit.commit_timestamp >= 0 else now,
             expires,
+            topic_id,
         )
 
     accepted, codes = check_offsets(request, value, ctx)
@@ -138,20 +140,20 @@ _commit_response = partial(
 
 def check_offsets(
     request: api.OffsetCommitRequest | TxnOffsetCommitRequest,
-    value: Callable[[Any], CommittedOffset],
+    value: Callable[[Any, UUID], CommittedOffset],
     ctx: Context,
 ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition, ErrorCode]]:
-    """The offsets to store, each the ``value`` of a commit, and the codes of all partitions."""
+    """The offsets to store, each the ``value`` of a commit and its topic, and the codes of all partitions."""
     accepted: dict[TopicPartition, CommittedOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     limit = ctx.services.config.offset_metadata_max_bytes
     for topic in request.topics:
         for commit in topic.partitions:
             partition = TopicPartition(topic.name, commit.partition_index)
-            offset = value(commit)
             try:
                 ctx.demand(Operation.READ, ResourceType.TOPIC, topic.name)
                 ctx.services.logs.check_exists(partition)
+                offset = value(commit, ctx.services.topics.get(topic.name).topic_id)
                 if len(offset.metadata.encode()) > limit:
                     why = f"{partition}: offset.metadata.max.bytes is {limit}"
                     raise ServerError(ErrorCode.OFFSET_METADATA_TOO_LARGE, why)

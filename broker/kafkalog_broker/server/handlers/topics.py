@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 from operator import attrgetter
+from uuid import UUID
 
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.broker_settings import topic_entries
@@ -172,7 +173,7 @@ def _delete_topic(wanted: api.DeleteTopicState, ctx: Context) -> api.DeletableTo
         if not everything:
             ctx.demand(Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = services.topics.get(name).topic_id
-        services.topics.delete(name, partial(_forget_topic, name, ctx))
+        services.topics.delete(name, partial(_forget_topic, name, topic_id, ctx))
     except KafkaError as e:
         return api.DeletableTopicResult(
             name=answered, topic_id=wanted.topic_id, error_code=ctx.refused(e), error_message=str(e)
@@ -180,9 +181,9 @@ def _delete_topic(wanted: api.DeleteTopicState, ctx: Context) -> api.DeletableTo
     return api.DeletableTopicResult(name=name, topic_id=topic_id)
 
 
-def _forget_topic(name: str, ctx: Context) -> None:
+def _forget_topic(name: str, topic_id: UUID, ctx: Context) -> None:
     ctx.services.fetches.changed(name)
-    ctx.services.groups.offsets.forget_topic(name)
+    ctx.services.groups.offsets.forget_topic(name, topic_id)
 
 
 @handles(ApiKey.CREATE_PARTITIONS, (0, 3), (Operation.ALTER, ResourceType.TOPIC), takes_long=always)

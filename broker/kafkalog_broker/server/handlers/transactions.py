@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.logs.offset_records import CommittedOffset
@@ -229,9 +230,11 @@ def txn_offset_commit(request: api.TxnOffsetCommitRequest, ctx: Context) -> Any:
     except KafkaError as e:
         return _offsets_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
 
-    def value(commit: api.TxnOffsetCommitRequestPartition) -> CommittedOffset:
+    def value(commit: api.TxnOffsetCommitRequestPartition, topic_id: UUID) -> CommittedOffset:
         metadata = commit.committed_metadata or ""
-        return CommittedOffset(commit.committed_offset, commit.committed_leader_epoch, metadata, now)
+        return CommittedOffset(
+            commit.committed_offset, commit.committed_leader_epoch, metadata, now, topic_id=topic_id
+        )
 
     accepted, codes = check_offsets(request, value, ctx)
     producer = request.producer_id, request.producer_epoch
