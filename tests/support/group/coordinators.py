@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from kafkalog_broker.config.broker_config import LogConfig
+from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings
 from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
@@ -32,6 +33,7 @@ class Coordinators:
         segment_bytes: int = 1 << 30,
         initial_delay_ms: int = 0,
         placement: Placement | None = None,
+        files: FileSystem | None = None,
     ) -> None:
         self.clock, self.files = ManualClock(), FaultyFiles()
         self.partitions, self.placement = partitions, placement
@@ -42,7 +44,7 @@ class Coordinators:
             [directory],
             defaults=LogConfig(segment_bytes=segment_bytes),
             clock=self.clock,
-            files=self.files,
+            files=files or self.files,
             producer_expiration_ms=1000,
         )
         self.logs.start()
