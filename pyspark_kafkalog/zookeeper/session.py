@@ -287,6 +287,10 @@ class ZooKeeperSession:
             return None
         return _node(data, stat)
 
+    def catch_up(self, path: str) -> None:
+        """Have the server we talk to see all changes of ``path`` that were acknowledged before."""
+        self._do(lambda c, p: c.sync_async(p), path)
+
     def read_all(self, paths: Iterable[str]) -> dict[str, Node]:
         """The nodes that exist, by path; up to `_READ_AT_ONCE` requests are in flight."""
         nodes: dict[str, Node] = {}

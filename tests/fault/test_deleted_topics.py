@@ -89,7 +89,7 @@ def _delete_under_faults(seed: int, rounds: int) -> None:
             create_topics(servers, [NewTopic("r", len(PARTITIONS))])
             for group in GROUPS:
                 commit_offsets(servers, group, dict.fromkeys(PARTITIONS, 777))
-            deletion = other.submit(_until_done, lambda: delete_topics(servers, ["r"]), UnknownTopicOrPartition)
+            deletion = other.submit(_delete, servers)
             time.sleep(rng.uniform(0, 0.03))
             _strike(cluster, rng.choice((1, 2)), rng)
             deletion.result(120)
@@ -102,7 +102,11 @@ def _delete_under_faults(seed: int, rounds: int) -> None:
             for group in GROUPS:
                 found = committed_offsets(servers, group)
                 assert {p: one.offset for p, one in found.items()} == dict.fromkeys(PARTITIONS, 5)
-            _until_done(lambda: delete_topics(servers, ["r"]), UnknownTopicOrPartition)
+            _delete(servers)
+
+
+def _delete(servers: str) -> None:
+    _until_done(lambda: delete_topics(servers, ["r"]), UnknownTopicOrPartition)
 
 
 def _strike(cluster: EmbeddedCluster, number: int, rng: random.Random) -> None:

@@ -151,6 +151,13 @@ class TopicRegistry:
         """The current topics. Raises `NoRegistry`, and `OlderRegistry`: older than the state read before."""
         return self._sync().view
 
+    def catch_up(self) -> None:
+        """Read what was changed before the call; without ZooKeeper, what is known has to do."""
+        if self._session.connected:
+            with suppress(KafkaError):
+                self._session.catch_up(self.path)
+                self.sync()
+
     def _sync(self, suspect: str | None = None) -> Reading:
         """Also reads the ``suspect``, whose znodes may have changed without the root."""
         with self._reading:

@@ -43,9 +43,9 @@ _Shard = Shard[GroupShard]
 class GroupOffsets:
     """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first.
 
-    ``new_classic`` creates an empty group, whose rules apply to groups that do not exist. ``topics`` are
-    those of the whole cluster. An offset of a deleted topic does not count for a new topic of that name: its
-    topic id is another one.
+    ``new_classic`` creates an empty group, whose rules apply to groups that do not exist. An offset of a
+    deleted topic does not count for a new topic of that name: its topic id is another one. ``newest_topics``
+    are those of the whole cluster at the time of the call, which may ask ZooKeeper.
     """
 
     topic: GroupTopic
@@ -53,7 +53,7 @@ class GroupOffsets:
     _: KW_ONLY
     retention_ms: int
     new_classic: Callable[[], ClassicGroup]
-    topics: Callable[[], Mapping[str, StoredTopic]] = dict
+    newest_topics: Callable[[], Mapping[str, StoredTopic]]
     _expiry: Sweep = field(default_factory=lambda: Sweep("expiring offsets"), init=False)
 
     def commit(
@@ -123,12 +123,9 @@ class GroupOffsets:
         shard = self.topic.shard_of(name)
         with shard.lock:
             shard.check_loaded()
-            topics, of = self.topics(), shard.state.pending.of
-            return {
-                each
-                for each in partitions
-                if not all(_is_replaced(each, value, topics) for value in of(OffsetKey(name, each)))
-            }
+            pending = {each: shard.state.pending.of(OffsetKey(name, each)) for each in partitions}
+        topics = self.newest_topics() if any(pending.values()) else {}
+        return {p for p, values in pending.items() if not all(_is_replaced(p, v, topics) for v in values)}
 
     def fetch(
         self, name: str, member_id: str | None = None, epoch: int = -1
@@ -140,13 +137,14 @@ class GroupOffsets:
         def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
             if group.consumer is not None:
                 check_fetch(group.consumer, member_id, epoch)
-            topics = self.topics()
-            return {p: v for p, v in group.offsets.items() if not _is_replaced(p, v, topics)}
+            return dict(group.offsets)
 
         try:
-            return self.topic.look_at(name, committed)
+            offsets = self.topic.look_at(name, committed)
         except NoSuchGroup:
             return {}
+        topics = self.newest_topics() if offsets else {}
+        return {p: value for p, value in offsets.items() if not _is_replaced(p, value, topics)}
 
     def delete(self, name: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Deletes offsets, except of subscribed topics. Raises `NoSuchGroup`, or `KafkaError`."""
@@ -190,7 +188,7 @@ class GroupOffsets:
         Subscribed topics and offsets in an open transaction do not expire. Offsets of a topic that has been
         replaced by another go at once.
         """
-        now_ms, topics = self.clock.time_ms(), self.topics()
+        now_ms, topics = self.clock.time_ms(), self.newest_topics()
 
         def expire(place: tuple[_Shard, Group]) -> None:
             shard, group = place

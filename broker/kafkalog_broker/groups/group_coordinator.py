@@ -94,8 +94,9 @@ class GroupCoordinator:
         consumer_settings: ConsumerGroupSettings,
         *,
         topics: Callable[[], TopicSnapshot],
+        newest_topics: Callable[[], TopicSnapshot] | None = None,
     ) -> None:
-        """``topics`` are those of the whole cluster."""
+        """``topics`` are those of the whole cluster as known here; ``newest_topics`` asks for them."""
         self._topic = topic
         self._clock = clock
         self._timer = timer
@@ -107,7 +108,7 @@ class GroupCoordinator:
             clock,
             retention_ms=settings.offsets_retention_ms,
             new_classic=self._new_classic,
-            topics=topics,
+            newest_topics=newest_topics or topics,
         )
         self.consumers = ConsumerGroups(topic, clock, timer, settings=consumer_settings, topics=topics)
         self.load, self.open = topic.load, topic.open

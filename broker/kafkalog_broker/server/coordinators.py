@@ -78,6 +78,7 @@ class Coordinators:
             self._timers,
             *_group_settings(config),
             topics=topics.all,
+            newest_topics=topics.newest,
         )
         self._peers = None if ownership is None else _make_peers(config, ownership, clock)
         self.offset_migration = self._make_migration(files)

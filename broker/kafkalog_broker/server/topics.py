@@ -80,6 +80,12 @@ class Topics:
             self._merged = here, (view, registered), merged
         return merged
 
+    def newest(self) -> Mapping[str, StoredTopic]:
+        """`all`, with what other brokers have changed before the call if ZooKeeper answers."""
+        if self.membership is not None:
+            self.membership.registry.catch_up()
+        return self.all()
+
     def get(self, name: str) -> StoredTopic:
         try:
             return self.all()[name]

@@ -308,6 +308,18 @@ def test_a_deleted_topic_is_remembered_until_every_owner_has_removed_it_and_its_
         one.widen("t", new, 1, lambda _, n: (1,) * n)
 
 
+def test_a_broker_that_catches_up_sees_what_others_have_changed_before_its_watch_tells(made: Made) -> None:
+    one, other = made(1), made(2)
+    old = create(one, "t", 1)
+    other.catch_up()
+    one.delete("t", old)
+    new = create(one, "t", 1)
+    assert other.view is not None
+    assert other.view.topics["t"].stored.topic_id == old
+    other.catch_up()
+    assert other.view.topics["t"].stored.topic_id == new
+
+
 def test_a_deleted_topic_leaves_nothing_and_can_be_created_again(made: Made, zookeeper_connect: str) -> None:
     one, other = made(1), made(2)
     one.delete("t", create(one, "t"))
@@ -365,6 +377,7 @@ def test_while_zookeeper_is_away_nothing_is_changed_and_nobody_waits(own_zookeep
         with pytest.raises(ServerError, match="ZooKeeper does not answer") as refused:
             create(registry, "t")
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+        registry.catch_up()
 
 
 def test_a_deletion_is_remembered_for_those_who_coordinate_groups_as_well(made: Made) -> None:

@@ -213,6 +213,19 @@ def test_a_new_topic_does_not_get_the_offsets_of_one_that_had_its_name(bench: Be
         assert {p: v.offset for p, v in each.offsets.fetch("g").items()} == {A: 1, B: 7}
 
 
+def test_newer_topics_are_asked_for_only_where_there_is_an_offset(bench: Bench) -> None:
+    """In a cluster that asks ZooKeeper."""
+    groups, asked = bench.restart(), []
+    bench.create_topics("a", "b")
+    groups.offsets.newest_topics = lambda: asked.append("asked") or bench.logs.topics  # type: ignore[func-returns-value]
+    assert groups.offsets.fetch("g") == {}
+    assert groups.offsets.unstable("g", [A, B]) == set()
+    groups.offsets.commit("g", {A: bench.offset_of(A, 7)})
+    assert asked == []
+    assert set(groups.offsets.fetch("g")) == {A}
+    assert asked == ["asked"]
+
+
 def test_expiry_deletes_what_a_replaced_topic_left(bench: Bench) -> None:
     groups = bench.restart()
     bench.create_topics("a", "b")

@@ -183,6 +183,8 @@ class _Found(NamedTuple):
 
 
 def _offset_fetch_takes_long(request: api.OffsetFetchRequest, ctx: Context) -> bool:
+    if ctx.services.ownership is not None:  # it asks ZooKeeper
+        return True
     topics: list[Sequence[Any] | None] = [request.topics]
     if ctx.version >= _SEVERAL_GROUPS_SINCE:
         topics = [group.topics for group in request.groups]
