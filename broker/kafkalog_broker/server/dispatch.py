@@ -24,7 +24,7 @@ from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from kafkalog_broker.server.log_access import LogAccess
 from kafkalog_broker.server.metadata_cache import MetadataCache
-from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, check_elements, check_width
+from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, BeyondLimit, check_width, excess
 from kafkalog_broker.server.topics import Topics
 from kafkalog_broker.transactions.producer_ids import ProducerIds
 from kafkalog_broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -90,7 +90,7 @@ class Services:
 class Context:
     """*Not thread-safe: one request's.* Its header, the broker's services, and its reply."""
 
-    __slots__ = ("_denied", "header", "reply", "services", "takes_long", "version")
+    __slots__ = ("_denied", "header", "refusal", "reply", "services", "takes_long", "version")
 
     def __init__(self, services: Services, header: RequestHeader, reply: Reply) -> None:
         self.services = services
@@ -100,6 +100,8 @@ class Context:
         self.version = header.api_version
         self.takes_long = False
         """Whether a worker handles the request."""
+        self.refusal: KafkaError | None = None
+        """Set if the request is beyond a limit: whatever it asks for is denied with this."""
 
     @property
     def session(self) -> Session:
@@ -116,8 +118,16 @@ class Context:
     def principal(self) -> Principal:
         return self.session.principal
 
+    def check_size(self) -> None:
+        """Raises the ``refusal``; for handlers that demand nothing."""
+        if self.refusal is not None:
+            raise self.refusal
+
     def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raises a `KafkaError` with the denial's code if the client may not do this, and logs it once."""
+        """Raises a `KafkaError` with the denial's code if the client may not do this, and logs it once.
+        Raises the ``refusal``.
+        """
+        self.check_size()
         authorizer = self.services.authorizer
         if authorizer is None:
             return
@@ -131,7 +141,9 @@ class Context:
         raise denial(resource_type)
 
     def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        """Whether the client may do this; does not log a denial."""
+        """Whether the client may do this; does not log a denial. False with a ``refusal``."""
+        if self.refusal is not None:
+            return False
         authorizer = self.services.authorizer
         return authorizer is None or authorizer.allows(
             self.session, operation, resource_type, name, self.header.api_key, audited=False
@@ -287,7 +299,8 @@ class Dispatcher:
             header, pos = decode_header(frame)
             return self._handle(header, frame, pos, reply)
         except (CloseConnection, KafkaError) as e:
-            _log.info("closing the connection of %s: %s", reply.peer, e)
+            level = logging.WARNING if isinstance(e, BeyondLimit) else logging.INFO
+            _log.log(level, "closing the connection of %s: %s", reply.peer, e)
             reply.close()
             return None
 
@@ -321,8 +334,10 @@ class Dispatcher:
                 return parts
         request = decode_request(header, frame, pos)
         if len(frame) > FEW_BYTES:
-            check_elements(entry.key, len(frame), request)
-        if entry.takes_long is not None and entry.takes_long(request, context):
+            context.refusal = excess(entry.key, len(frame), request)
+        if context.refusal is not None:
+            _log.warning("refused to %s (%s): %s", header.client_id, reply.peer, context.refusal)
+        if context.refusal or (entry.takes_long is not None and entry.takes_long(request, context)):
             context.takes_long = True
             context.finish_in_worker(partial(entry.handler, request, context))
             return None

@@ -1,7 +1,8 @@
 """Limits on the size of requests and on their elements; Produce is checked before it is decoded.
 
 Records are never decoded, so a frame may be large because of them. Everything else becomes objects many times
-larger than its bytes, and has limits of its own, far above what clients of one broker need.
+larger than its bytes, and has limits of its own, far above what clients of one broker need. A request with
+too many elements gets an error for each; one with too many bytes is not decoded, and its connection closed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import is_dataclass
 
-from pyspark_kafkalog.errors import InvalidRequest
+from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.codec import Array, specs
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
@@ -26,23 +27,19 @@ MAX_ELEMENTS = 20_000
 """Elements of a request's arrays, including nested ones; each costs its handler up to 0.1 ms."""
 
 COSTLY_ELEMENTS = 1_000
-"""Limit for APIs with costly elements: topics, resources, assignment strategies, ACLs."""
+"""Limit for APIs whose elements cost more the more there are of others, or are kept."""
 
 _COSTLY = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.DELETE_RECORDS,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.JOIN_GROUP,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-    }
+    {ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.JOIN_GROUP, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
 )
+
+
+class BeyondLimit(KafkaError):
+    """The request is larger than this broker serves."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
 FEW_BYTES = 4 << 10
 """Requests up to this size cannot have too many elements."""
 
@@ -55,7 +52,7 @@ _INT32 = struct.Struct(">i")
 def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) -> None:
     if key is not ApiKey.PRODUCE:
         if len(frame) > MAX_REQUEST_BYTES:
-            raise InvalidRequest(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
+            raise BeyondLimit(f"{key.name} of {len(frame)} bytes; the limit is {MAX_REQUEST_BYTES}")
         return
     if len(frame) <= NARROW_BYTES:
         return
@@ -65,13 +62,13 @@ def check_width(key: ApiKey, header: RequestHeader, frame: bytearray, pos: int) 
         return  # cut short: the decoder reports it
 
 
-def check_elements(key: ApiKey, frame_bytes: int, request: object) -> None:
+def excess(key: ApiKey, frame_bytes: int, request: object) -> BeyondLimit | None:
+    """Why the request has too many elements; None if it has not."""
     if frame_bytes <= FEW_BYTES or key is ApiKey.PRODUCE:  # `check_width` has counted a produce request
-        return
+        return None
     most = COSTLY_ELEMENTS if key in _COSTLY else MAX_ELEMENTS
     count = _elements(request)
-    if count > most:
-        raise InvalidRequest(f"{key.name} of {count} elements; the limit is {most}")
+    return BeyondLimit(f"{key.name} of {count} elements; the limit is {most}") if count > most else None
 
 
 def _elements(message: object) -> int:
@@ -109,7 +106,7 @@ def _check_produce(buf: memoryview, pos: int, version: int) -> None:
         partitions, pos = _read_size(buf, pos, flexible)
         left -= 1 + max(0, partitions)
         if left < 0:
-            raise InvalidRequest(f"more than {MAX_PARTITIONS} topics and partitions in one produce request")
+            raise BeyondLimit(f"more than {MAX_PARTITIONS} topics and partitions in one produce request")
         for _ in range(partitions):
             size, pos = _read_size(buf, pos + _INT32.size, flexible)
             pos += max(0, size)
@@ -123,9 +120,7 @@ def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
     """Tagged fields count like partitions; returns the remaining count and the position after them."""
     count, _ = read_length(buf, pos)
     if count > left:
-        raise InvalidRequest(
-            f"more than {MAX_PARTITIONS} partitions and tagged fields in one produce request"
-        )
+        raise BeyondLimit(f"more than {MAX_PARTITIONS} partitions and tagged fields in one produce request")
     return left - count, skip_tagged_fields(buf, pos)
 
 

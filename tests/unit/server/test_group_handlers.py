@@ -34,6 +34,9 @@ class Asked:
     def demand(self, *_: Any) -> None:
         """Everybody may do everything."""
 
+    def check_size(self) -> None:
+        """No request is too large."""
+
     def refused(self, error: KafkaError) -> ErrorCode:
         return error.code
 

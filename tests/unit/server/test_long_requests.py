@@ -51,6 +51,7 @@ def ctx(tmp_path: Path) -> Any:
             topics=SimpleNamespace(all=lambda: manager.topics),
             groups=SimpleNamespace(opened=True),
             transactions=SimpleNamespace(opened=False),
+            ownership=None,
         ),
     )
     crash_all()
@@ -126,6 +127,8 @@ def test_committed_offsets(ctx: Any, count: int, expected: bool) -> None:
     assert takes_long(fetch, ctx, ApiKey.OFFSET_FETCH, 7) is expected
     groups = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=()),) * count)
     assert takes_long(groups, ctx, ApiKey.OFFSET_FETCH, 8) is expected
+    ctx.services.ownership = "a cluster's"  # it asks ZooKeeper for new topics
+    assert takes_long(fetch, ctx, ApiKey.OFFSET_FETCH, 7)
 
 
 def test_all_offsets_of_a_group_may_be_very_many(ctx: Any) -> None:

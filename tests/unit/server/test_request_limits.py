@@ -7,13 +7,13 @@ from kafkalog_broker.server.request_limits import (
     MAX_ELEMENTS,
     MAX_PARTITIONS,
     MAX_REQUEST_BYTES,
-    check_elements,
+    BeyondLimit,
     check_width,
+    excess,
 )
-from pyspark_kafkalog.errors import InvalidRequest
 from pyspark_kafkalog.formats.base import write_uvarint
-from pyspark_kafkalog.protocol.api.configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from pyspark_kafkalog.protocol.api.groups import JoinGroupRequest, JoinGroupRequestProtocol
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.exchange import ApiKey, decode_header, encode_request
 from tests.support.protocol.raw_client import versions
@@ -44,7 +44,7 @@ def test_records_may_be_large(version: int) -> None:
 @pytest.mark.parametrize("version", versions(ApiKey.PRODUCE))
 def test_as_many_partitions_as_allowed_pass_and_one_more_does_not(version: int) -> None:
     check(produce_frame(version, 1, MAX_PARTITIONS - 1, b"x" * 20))
-    with pytest.raises(InvalidRequest, match=str(MAX_PARTITIONS)):
+    with pytest.raises(BeyondLimit, match=str(MAX_PARTITIONS)):
         check(produce_frame(version, 1, MAX_PARTITIONS, b"x" * 20))
 
 
@@ -52,7 +52,7 @@ def test_as_many_partitions_as_allowed_pass_and_one_more_does_not(version: int) 
 def test_topics_count_as_well_and_null_records_are_walked_over(version: int) -> None:
     half = MAX_PARTITIONS // 2
     check(produce_frame(version, half, 1, None))
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(BeyondLimit):
         check(produce_frame(version, half + 1, 1, None))
 
 
@@ -66,7 +66,7 @@ def test_a_frame_that_is_cut_is_left_to_the_decoder(version: int) -> None:
 def test_other_apis_have_one_limit() -> None:
     head = b"\x00\x03\x00\x01\x00\x00\x00\x01\xff\xff"
     check(bytearray(head + bytes(MAX_REQUEST_BYTES - len(head))))
-    with pytest.raises(InvalidRequest, match=f"METADATA of {MAX_REQUEST_BYTES + 1} bytes"):
+    with pytest.raises(BeyondLimit, match=f"METADATA of {MAX_REQUEST_BYTES + 1} bytes"):
         check(bytearray(head + bytes(MAX_REQUEST_BYTES - len(head) + 1)))
 
 
@@ -83,7 +83,7 @@ def test_tagged_fields_count_like_partitions() -> None:
         return bytearray(plain.replace(payload + b"\0", payload + section))
 
     check(tagged(MAX_PARTITIONS // 501))
-    with pytest.raises(InvalidRequest, match="tagged fields"):
+    with pytest.raises(BeyondLimit, match="tagged fields"):
         check(tagged(MAX_PARTITIONS // 501 + 1))
 
 
@@ -94,14 +94,13 @@ def test_elements_are_counted_wherever_they_are(nested: bool) -> None:
             return FetchRequest(topics=(FetchTopic(topic="t", partitions=(FetchPartition(),) * (count - 1)),))
         return FetchRequest(topics=(FetchTopic(),) * count)
 
-    check_elements(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS))
-    with pytest.raises(InvalidRequest, match=f"FETCH of {MAX_ELEMENTS + 1} elements; the limit is"):
-        check_elements(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS + 1))
+    assert excess(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS)) is None
+    said = f"FETCH of {MAX_ELEMENTS + 1} elements; the limit is {MAX_ELEMENTS}"
+    assert str(excess(ApiKey.FETCH, 5000, fetch(MAX_ELEMENTS + 1))) == said
 
 
 def test_costly_elements_have_a_lower_limit_and_small_requests_none() -> None:
-    resources = (DescribeConfigsResource(),) * (COSTLY_ELEMENTS + 1)
-    request = DescribeConfigsRequest(resources=resources)
-    check_elements(ApiKey.DESCRIBE_CONFIGS, 4096, request)
-    with pytest.raises(InvalidRequest, match=f"the limit is {COSTLY_ELEMENTS}"):
-        check_elements(ApiKey.DESCRIBE_CONFIGS, 5000, request)
+    request = JoinGroupRequest(protocols=(JoinGroupRequestProtocol(),) * (COSTLY_ELEMENTS + 1))
+    assert excess(ApiKey.JOIN_GROUP, 4096, request) is None
+    said = f"JOIN_GROUP of {COSTLY_ELEMENTS + 1} elements; the limit is {COSTLY_ELEMENTS}"
+    assert str(excess(ApiKey.JOIN_GROUP, 5000, request)) == said

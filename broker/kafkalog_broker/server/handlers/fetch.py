@@ -224,7 +224,7 @@ def _read_partition(
     partition: TopicPartition, want: api.FetchPartition, left: int, ctx: Context, answer: _Answer
 ) -> api.PartitionData:
     try:
-        if ctx.services.authorizer is not None:
+        if ctx.services.authorizer is not None or ctx.refusal is not None:
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         check_leader_epoch(partition, want.current_leader_epoch)
         log = ctx.services.logs.readable(partition, answer.allowance)

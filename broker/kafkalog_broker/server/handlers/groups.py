@@ -222,6 +222,7 @@ def list_groups(request: api.ListGroupsRequest, ctx: Context) -> api.ListGroupsR
     states = {word.lower() for word in request.states_filter}
     kinds = {word.lower() for word in request.types_filter}  # an unknown word matches nothing, without error
     try:
+        ctx.check_size()
         groups = ctx.services.groups.groups()
     except KafkaError as e:
         return api.ListGroupsResponse(error_code=ctx.refused(e))

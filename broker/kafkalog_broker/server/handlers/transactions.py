@@ -400,6 +400,7 @@ def list_transactions(request: api.ListTransactionsRequest, ctx: Context) -> api
     now_ms = ctx.services.clock.time_ms()
     wanted, producers = set(request.state_filters), set(request.producer_id_filters)
     try:
+        ctx.check_size()
         known = ctx.services.transactions.all()
     except KafkaError as e:
         return api.ListTransactionsResponse(error_code=ctx.refused(e))
