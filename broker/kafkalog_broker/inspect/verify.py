@@ -145,6 +145,11 @@ class _Check:
             last = number == len(segments) - 1
             self.segment(segment, first=number == 0, last=last, end_offset=end_offset)
         self.against_end(directory, segments)
+        compacted = min(self._cleaned_offset, self.report.end_offset)
+        if self._deep and compacted > self.report.start_offset:
+            what = "a record that is gone, or a batch whose offset was changed,"
+            why = "cannot be told there from what the cleaner has removed"
+            self.note(f"compacted up to offset {compacted - 1}: {what} {why}", path=directory)
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
         """Read the segment list, with the cleaned and start offsets."""

@@ -181,6 +181,11 @@ def test_only_where_a_cleaner_was_there_may_be_gaps(crashed: Path, policy: str, 
     later = encode_batch([NewRecord(b"x")], base_offset=RECORDS + 5)
     newest.write_bytes(newest.read_bytes() + later)
     assert checked(crashed).sound is (cleaned_offset > RECORDS + 5)
+    said = [finding.what for finding in checked(crashed, deep=True).findings if not finding.damage]
+    assert said == [
+        f"compacted up to offset {cleaned_offset - 1}: a record that is gone, or a batch whose offset was "
+        "changed, cannot be told there from what the cleaner has removed"
+    ] * (cleaned_offset > 0)  # fmt: skip
 
 
 def test_records_that_contradict_their_header_are_found_when_looked_at(crashed: Path) -> None:
