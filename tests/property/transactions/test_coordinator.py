@@ -125,7 +125,7 @@ class World:
             Scheduler(self.clock),
             GroupSettings(1, 1 << 30, 0, 10, 1 << 40),
             ConsumerGroupSettings(),
-            topics=self.manager.topics,
+            topics=lambda: self.manager.topics,
         )
         ids = ProducerIds([self.path], self.files, run=lambda work: work())
         ids.reserve()
