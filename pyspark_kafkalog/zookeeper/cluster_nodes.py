@@ -14,6 +14,8 @@ Below the prefix of `JsonLayout`, all persistent:
   the last block of producer ids that a broker took
 * ``/config/users/<user>``, URL-encoded: JSON with version 1 and config, which maps a mechanism to
   ``salt=...,stored_key=...,server_key=...,iterations=4096``, and may hold quotas
+* ``/config/unknown_users_secret``, ours: JSON with version 1 and secret, in hexadecimal digits, from which
+  the salts that unknown users get derive
 * ``/config/changes/config_change_<n>``, sequential: JSON with version 2 and entity_path, ``users/<user>``
 * ``/kafka-acl/<type>/<name>``: JSON with version 1 and acls, each with principal, permissionType, operation,
   host
@@ -274,6 +276,7 @@ class SecurityNodes:
     def __init__(self, layout: JsonLayout) -> None:
         root = layout.prefix
         self.users = f"{root}/config/users"
+        self.secret = f"{root}/config/unknown_users_secret"
         self.user_changes = f"{root}/config/changes"
         self.new_user_change = f"{self.user_changes}/config_change_"
         self._acls = {
@@ -323,6 +326,20 @@ def read_user(data: bytes) -> dict[str, Any]:
 
 def write_user(config: Mapping[str, Any]) -> bytes:
     return json_bytes({"version": 1, "config": config})
+
+
+def read_secret(data: bytes) -> bytes:
+    try:
+        secret = bytes.fromhex(str(json_object(data, "the secret for unknown users").get("secret")))
+    except (MalformedNode, ValueError):
+        secret = b""
+    if not secret:
+        raise MalformedNode("the secret for unknown users", b"***")
+    return secret
+
+
+def write_secret(secret: bytes) -> bytes:
+    return json_bytes({"version": 1, "secret": secret.hex()})
 
 
 def read_user_change(data: bytes) -> str | None:

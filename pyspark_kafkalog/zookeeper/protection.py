@@ -92,12 +92,13 @@ def _access_of(config: ZooKeeperConfig) -> Callable[[str], Access]:
     layouts = JsonLayout(config.zookeeper_prefix), V07Layout(config.zookeeper_prefix_07)
     # Consumers without a login keep their groups there, so Kafka leaves it open too.
     groups = {layout.groups for layout in layouts}
-    users = SecurityNodes(JsonLayout(config.zookeeper_prefix)).users
+    nodes = SecurityNodes(JsonLayout(config.zookeeper_prefix))
+    private = {nodes.users, nodes.secret}
 
     def access(path: str) -> Access:
         if path in groups:
             return Access.OPEN
-        return Access.PRIVATE if path == users or path.startswith(f"{users}/") else Access.READ
+        return Access.PRIVATE if path in private or path.startswith(f"{nodes.users}/") else Access.READ
 
     return access
 

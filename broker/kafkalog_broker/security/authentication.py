@@ -9,13 +9,17 @@ SASL Authentication Sequence; Apache Kafka's ``SaslServerAuthenticator``.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, cast
 
+from kafkalog_broker.security.file_stores import Credentials, CredentialStore
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
 from pyspark_kafkalog.protocol.api import logins as api
 from pyspark_kafkalog.protocol.exchange import (
@@ -371,35 +375,92 @@ def plain_passwords(jaas_config: str | None, source: str) -> dict[str, str]:
     return found
 
 
+_Shape = tuple[tuple[str, tuple[int, int]], ...]
+"""What a server's challenges show of a user: by mechanism, bytes of salt (or `_JAVA_SALT`) and iterations."""
+
+_SHAPE_WITHOUT_USERS: _Shape = (("SCRAM-SHA-256", (24, MIN_ITERATIONS)),)  # those of add-user
+_MAX_SHAPES = 64
+"""Unknown users get one of the most frequent ones, so that a login takes little time with any users."""
+
+_JAVA_SALT = 0
+"""Kafka's Java clients salt with a number of 130 bits in base 36, as text."""
+_JAVA_SALT_TEXT = re.compile(rb"[1-9a-z][0-9a-z]{19,25}")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
 class Scram:
-    """*Thread-safe.* SCRAM-SHA-256 or -512, which proves the password without sending it."""
+    """*Thread-safe.* SCRAM-SHA-256 or -512, which proves the password without sending it.
+
+    Clients cannot find out which users exist. The salt and iterations of an unknown one derive from the name
+    and the store's secret, which all listeners and brokers have, and are shaped like those of a real user. A
+    new shape changes only the unknown names that get it (rendezvous hashing).
+    """
 
     may_block = False
 
-    def __init__(
-        self, name: str, lookup: Callable[[str, str], ScramCredential | None], max_lifetime_ms: int = 0
-    ) -> None:
+    def __init__(self, name: str, users: CredentialStore, max_lifetime_ms: int = 0) -> None:
+        """Raises `KafkaError`: the secret cannot be read or created."""
         self.name = name
-        self._lookup = lookup
-        self._secret = secrets.token_bytes(32)
+        self._users = users
+        self._secret = users.secret()
+        self._shapes: tuple[Credentials | None, Sequence[_Shape]] = (None, ())
         self.max_lifetime_ms = max_lifetime_ms
 
     def begin(self) -> Exchange:
         return _ScramExchange(self)
 
     def credential(self, user: str) -> ScramCredential:
-        """A fake one for an unknown user, so that clients cannot find out which users exist."""
-        known = self._lookup(self.name, user)
-        if known is not None:
-            return known
-        salt = hmac.digest(self._secret, user.encode(), "sha256")[:16]
-        return ScramCredential(salt, secrets.token_bytes(64), secrets.token_bytes(64), MIN_ITERATIONS)
+        """That of the user, or a fake one. Both take the same time, which would tell them apart too."""
+        users = self._users.all()
+        own = users.get(user, {})
+        drawn = max(self._all_shapes(users), key=lambda shape: self._derived(user, shape))
+        fake = self._fake(user, _shape_of(own) or drawn)
+        return own.get(self.name, fake)
+
+    def _fake(self, user: str, shape: _Shape) -> ScramCredential:
+        salt_bytes, iterations = dict(shape).get(self.name, shape[0][1])
+        key = self._derived(user, self.name, salt_bytes, iterations)
+        if salt_bytes == _JAVA_SALT:
+            salt = _base36(int.from_bytes(key, "big") >> len(key) * 8 - 130)
+        else:
+            salt = hashlib.shake_256(key).digest(salt_bytes)
+        return ScramCredential(salt, secrets.token_bytes(64), secrets.token_bytes(64), iterations)
+
+    def _derived(self, *parts: object) -> bytes:
+        return hmac.digest(self._secret, repr(parts).encode(), "sha256")
+
+    def _all_shapes(self, users: Credentials) -> Sequence[_Shape]:
+        known, shapes = self._shapes
+        if known is not users:
+            counts = Counter(filter(None, map(_shape_of, users.values())))
+            shapes = sorted(counts, key=lambda each: (-counts[each], each))[:_MAX_SHAPES]
+            shapes = shapes or [_SHAPE_WITHOUT_USERS]
+            self._shapes = users, shapes
+        return shapes
 
     def refused(self) -> LoginRefused:
         return LoginRefused(
             "Authentication failed during authentication due to invalid credentials with SASL mechanism "
             + self.name
         )
+
+
+def _shape_of(credentials: Mapping[str, ScramCredential]) -> _Shape:
+    return tuple(
+        (
+            mechanism,
+            (_JAVA_SALT if _JAVA_SALT_TEXT.fullmatch(each.salt) else len(each.salt), each.iterations),
+        )
+        for mechanism, each in sorted(credentials.items())
+    )
+
+
+def _base36(number: int) -> bytes:
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = _DIGITS[digit] + text
+    return text.encode()
 
 
 class _ScramExchange:

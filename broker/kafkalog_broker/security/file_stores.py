@@ -5,12 +5,14 @@
     {"version": 1,
      "users": {"alice": {"SCRAM-SHA-256": "salt=...,stored_key=...,server_key=...,iterations=4096"}},
      "acls": [{"resourceType": "Topic", "name": "t", "patternType": "Literal", "principal": "User:a",
-               "host": "*", "operation": "Read", "permissionType": "Allow"}]}
+               "host": "*", "operation": "Read", "permissionType": "Allow"}],
+     "unknownUsersSecret": "64 hexadecimal digits"}
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +34,7 @@ from pyspark_kafkalog.security.scram import ScramCredential
 
 FILE_NAME = "security.json"
 _VERSION = 1
+SECRET_BYTES = 32
 
 Users = Mapping[str, Mapping[str, str]]
 """By user name: the credentials as text, by mechanism."""
@@ -45,6 +48,8 @@ class Kept(NamedTuple):
 
     users: Users = MappingProxyType({})
     acls: Acls = ()
+    secret: bytes = b""
+    """That of `CredentialStore.secret`; empty until it is first needed."""
 
 
 class SecurityFile:
@@ -105,6 +110,8 @@ class SecurityFile:
 
     def _write(self, kept: Kept) -> None:
         content = {"version": _VERSION, "users": dict(kept.users), "acls": kept.acls}
+        if kept.secret:
+            content["unknownUsersSecret"] = kept.secret.hex()
         data = json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8") + b"\n"
         try:
             replace_file(self._files, self.path, data, durable=True, private=True)
@@ -121,7 +128,7 @@ def _parsed(content: Any) -> Kept:
         raise ValueError('"users" has something else than texts by mechanism')
     if not isinstance(acls, list) or not all(map(_is_text_map, acls)):
         raise ValueError('"acls" is no list of objects with texts')
-    return Kept(users, tuple(acls))
+    return Kept(users, tuple(acls), bytes.fromhex(content.get("unknownUsersSecret", "")))
 
 
 def _is_text_map(value: object) -> bool:
@@ -146,16 +153,16 @@ class CredentialStore(Protocol):
     """*Thread-safe.* Durable storage of credentials."""
 
     def all(self) -> Credentials:
-        """The current credentials. Cheap; never raises."""
+        """The current credentials, the same object until they change. Cheap; never raises."""
+        ...
+
+    def secret(self) -> bytes:
+        """The secret from which the salts of unknown users derive; created once. Raises `KafkaError`."""
         ...
 
     def change(self, changes: Sequence[CredentialChange]) -> None:
         """Make all changes or none, durably. Raises `KafkaError`."""
         ...
-
-
-def lookup_in(store: CredentialStore) -> Callable[[str, str], ScramCredential | None]:
-    return lambda mechanism, user: store.all().get(user, {}).get(mechanism)
 
 
 class FileCredentials:
@@ -172,6 +179,12 @@ class FileCredentials:
             parsed = {user: parse_all(texts) for user, texts in users.items()}
             self._parsed = (users, parsed)
         return parsed
+
+    def secret(self) -> bytes:
+        def created(kept: Kept) -> Kept:
+            return kept if kept.secret else kept._replace(secret=secrets.token_bytes(SECRET_BYTES))
+
+        return self._file.change(created).secret
 
     def change(self, changes: Sequence[CredentialChange]) -> None:
         def changed(kept: Kept) -> Kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from kafkalog_broker.security.file_stores import (
+    SECRET_BYTES,
     CredentialChange,
     Credentials,
     Publish,
@@ -37,11 +39,13 @@ from pyspark_kafkalog.zookeeper.cluster_nodes import (
     SecurityNodes,
     read_acl_change,
     read_acls,
+    read_secret,
     read_user,
     read_user_change,
     resource_of,
     write_acl_change,
     write_acls,
+    write_secret,
     write_user,
     write_user_change,
 )
@@ -90,6 +94,15 @@ class ZooKeeperUsers:
 
     def all(self) -> Credentials:
         return self._users
+
+    def secret(self, proposed: bytes = b"") -> bytes:
+        """The first broker creates it, as ``proposed`` unless that is empty. Raises `ConnectionLost`,
+        `MalformedNode`.
+        """
+        path = self._nodes.secret
+        _make(self._session, [path], write_secret(proposed or secrets.token_bytes(SECRET_BYTES)))
+        node = self._session.read(path)
+        return read_secret(b"" if node is None else node.data)
 
     def change(self, changes: Sequence[CredentialChange]) -> None:
         """Raises `ServerError`: ZooKeeper does not answer; `KafkaError`: it refuses the change."""
@@ -296,7 +309,8 @@ def _move_users(file: SecurityFile, users: ZooKeeperUsers) -> None:
                 for found in credentials.items()
             ]
         )
-        file.change(lambda old: old._replace(users={}))
+        users.secret(file.kept.secret)
+        file.change(lambda old: old._replace(users={}, secret=b""))
         _log.info("%d users of %s are in ZooKeeper now", len(kept), file.path)
     elif missing := sorted(user for user, found in kept.items() if shared.get(user) != found):
         raise InvalidConfig(
@@ -368,11 +382,11 @@ def _after_absence(session: ZooKeeperSession, read_all: Callable[[], object]) ->
     session.listen(heard)
 
 
-def _make(session: ZooKeeperSession, parents: Iterable[str]) -> None:
+def _make(session: ZooKeeperSession, paths: Iterable[str], data: bytes = b"") -> None:
     """Create missing nodes; protect those from before zookeeper.set.acl was set."""
-    for path in parents:
+    for path in paths:
         try:
-            session.create(path, b"")
+            session.create(path, data)
         except NodeExists:
             session.protect(path)
 

@@ -45,7 +45,7 @@ from kafkalog_broker.security.authentication import (
     java_address,
     plain_passwords,
 )
-from kafkalog_broker.security.file_stores import lookup_in
+from kafkalog_broker.security.file_stores import CredentialStore
 from kafkalog_broker.security.mapping_rules import Rule, parse_rules, subject_of, user_of
 from kafkalog_broker.security.oauthbearer import SignedTokens, oauth_bearer
 from kafkalog_broker.server.dispatch import Dispatcher, Services
@@ -54,7 +54,6 @@ from kafkalog_broker.server.log_access import LogAccess, Views
 from kafkalog_broker.server.view07 import View07
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError
-from pyspark_kafkalog.security.scram import ScramCredential
 from pyspark_kafkalog.security.tls import server_context
 
 _log = logging.getLogger(__name__)
@@ -181,9 +180,7 @@ class Listeners:
         services = self._services
         return LoginGate(
             handler,
-            mechanisms_of(
-                name, self._config.listener_properties, lookup_in(services.credentials), self._keys
-            ),
+            mechanisms_of(name, self._config.listener_properties, services.credentials, self._keys),
             clock=services.clock,
             metrics=services.metrics,
             after=self._timers.after,
@@ -221,7 +218,7 @@ def _of(advertised: Callable[[], Mapping[str, tuple[str, int]]], listener: str) 
 def mechanisms_of(
     listener: str,
     properties: ListenerProperties,
-    lookup: Callable[[str, str], ScramCredential | None],
+    users: CredentialStore,
     keys: list[tuple[SignedTokens, int]],
 ) -> dict[str, Mechanism]:
     """In configured order; adds token keys to refresh, with the interval in ms. Raises `InvalidConfig`."""
@@ -232,14 +229,14 @@ def mechanisms_of(
         if mechanism != OAUTHBEARER:
             _check_handler(mechanism, properties.texts.get(prefix + _HANDLER), prefix)
         if mechanism == PLAIN:
-            users = plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
-            found[mechanism] = Plain(users, own.connections_max_reauth_ms)
+            passwords = plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
+            found[mechanism] = Plain(passwords, own.connections_max_reauth_ms)
         elif mechanism == OAUTHBEARER:
             found[mechanism], signed = oauth_bearer(own, prefix)
             if signed is not None:
                 keys.append((signed, own.sasl_oauthbearer_jwks_endpoint_refresh_ms))
         else:
-            found[mechanism] = Scram(mechanism, lookup, own.connections_max_reauth_ms)
+            found[mechanism] = Scram(mechanism, users, own.connections_max_reauth_ms)
     if not found:
         name = f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms"
         raise InvalidConfig(f"listener {listener} has no way to log in: set {name} to {','.join(MECHANISMS)}")

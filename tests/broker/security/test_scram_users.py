@@ -24,6 +24,8 @@ from pyspark_kafkalog.errors import AuthenticationFailed, ErrorCode
 from pyspark_kafkalog.protocol.api.logins import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
     UserName,
@@ -32,7 +34,11 @@ from tests.support.protocol.raw_client import RawClient
 
 ADMIN = 'PlainLoginModule required user_admin="admin-secret";'
 PROPERTIES = {
-    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:0",
+    "listener.security.protocol.map": (
+        "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SECOND:SASL_PLAINTEXT"
+    ),
+    "listener.name.second.sasl.enabled.mechanisms": "SCRAM-SHA-512",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": ADMIN,
 }
@@ -97,6 +103,31 @@ def test_a_user_who_is_made_can_log_in_until_removed(broker: EmbeddedBroker) -> 
     assert logs_in(broker, "SCRAM-SHA-512", "erin", "erin's")
     text = Path(broker.data_dir / "security.json").read_text()
     assert "erin's" not in text
+
+
+def challenge(broker: EmbeddedBroker, listener: str, user: str) -> str:
+    """Salt and iterations that the broker sends to whoever says to be this user."""
+    with RawClient(broker.port_of(listener)) as client:
+        client.ask(SaslHandshakeRequest("SCRAM-SHA-512"), 1)
+        token = client.ask(SaslAuthenticateRequest(f"n,,n={user},r=nonce".encode()), 2).auth_bytes
+        return bytes(token).decode().partition(",")[2]
+
+
+@pytest.mark.long("a broker, stopped and started; the unit tests have the rule")
+def test_an_unknown_user_is_like_those_of_librdkafka_at_every_listener_and_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    with start_broker(PROPERTIES, data_dir=tmp_path) as broker:
+        with RawClient(broker.port) as client:
+            zoe = ScramCredentialUpsertion("zoe", 2, 8192, b"s" * 64, b"p" * 64)
+            client.ask(AlterUserScramCredentialsRequest((), (zoe,)), 0)
+        first = challenge(broker, "SASL_PLAINTEXT", "nobody")
+        zoes = challenge(broker, "SASL_PLAINTEXT", "zoe")
+        assert (len(first), first[-7:]) == (len(zoes), zoes[-7:]) == (2 + 88 + 7, ",i=8192")
+        assert challenge(broker, "SECOND", "nobody") == first
+        assert challenge(broker, "SECOND", "somebody") != first
+        broker.restart()
+        assert challenge(broker, "SECOND", "nobody") == first
 
 
 def upsert(name: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:

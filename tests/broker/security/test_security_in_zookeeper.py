@@ -80,6 +80,18 @@ def test_users_are_written_as_kafka_writes_them_and_seen_by_others(
     assert value(session, "/kafka/config/users/c") == {"version": 1, "config": {}}
 
 
+def test_brokers_have_the_same_secret_for_unknown_users(
+    session: ZooKeeperSession, other: ZooKeeperSession
+) -> None:
+    secret = users_of(session).secret(b"of the first broker's file")
+    assert secret == b"of the first broker's file"
+    assert users_of(other).secret() == users_of(other).secret(b"of another's") == secret
+    other.write("/kafka/config/unknown_users_secret", b'{"version":1,"secret":"no digits"}')
+    with pytest.raises(MalformedNode, match="the secret for unknown users cannot be") as e:
+        users_of(session).secret()
+    assert "no digits" not in str(e.value)
+
+
 def _key(data: bytes) -> str:
     return base64.b64encode(data).decode()
 

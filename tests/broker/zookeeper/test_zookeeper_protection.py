@@ -133,10 +133,13 @@ def test_nodes_from_before_are_protected_when_brokers_connect(secured: Secured) 
         before = ZooKeeperUsers(session, JsonLayout())
         before.connect()
         before.change([CredentialChange("alice", "SCRAM-SHA-256", credential)])
+        secret = before.secret()
     with secured.session("/d", secured.tls(**login()) | {"zookeeper.set.acl": "true"}) as session:
         after = ZooKeeperUsers(session, JsonLayout())
         after.connect()
         assert after.all() == {"alice": {"SCRAM-SHA-256": credential}}
+        assert after.secret() == secret
+    assert acls(secured, "/d/kafka/config/unknown_users_secret") == {OURS}
     assert acls(secured, "/d/kafka/config/users/alice") == {OURS}
     assert acls(secured, "/d/kafka/config/users") == {OURS}
     assert acls(secured, "/d/kafka/config/changes") == {OURS, (*WORLD, ("READ",))}

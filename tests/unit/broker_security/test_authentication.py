@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from kafkalog_broker.security.authentication import (
     Verdict,
     plain_passwords,
 )
+from kafkalog_broker.security.file_stores import Credentials
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 from pyspark_kafkalog.protocol.api.logins import (
     SaslAuthenticateRequest,
@@ -36,6 +39,23 @@ GOOD = b"\0alice\0alice-secret"
 CREDENTIAL = ScramCredential.of_password("SCRAM-SHA-256", "alice-secret", salt=b"salt" * 4, iterations=4096)
 
 
+class Users:
+    """Credentials that nobody changes."""
+
+    def __init__(self, users: Credentials, secret: bytes = b"secret") -> None:
+        self._users = users
+        self._secret = secret
+
+    def all(self) -> Credentials:
+        return self._users
+
+    def secret(self) -> bytes:
+        return self._secret
+
+    def change(self, changes: Any) -> None:
+        raise AssertionError(changes)
+
+
 class Connection:
     """Requests to one login, at times that the test says."""
 
@@ -43,14 +63,12 @@ class Connection:
         self.login = Login(
             {
                 "PLAIN": Plain({"alice": "alice-secret", "admin": "x"}, max_lifetime_ms),
-                "SCRAM-SHA-256": Scram("SCRAM-SHA-256", self.lookup, max_lifetime_ms),
+                "SCRAM-SHA-256": Scram(
+                    "SCRAM-SHA-256", Users({"alice": {"SCRAM-SHA-256": CREDENTIAL}}), max_lifetime_ms
+                ),
             }
         )
         self.now = 100.0
-
-    @staticmethod
-    def lookup(mechanism: str, user: str) -> ScramCredential | None:
-        return CREDENTIAL if (mechanism, user) == ("SCRAM-SHA-256", "alice") else None
 
     def step(self, request: Any, version: int) -> LoginStep:
         frame = b"".join(encode_request(request, version=version, correlation_id=7, client_id="c"))[4:]
@@ -221,11 +239,60 @@ def test_scram_does_not_tell_whether_a_user_exists(user: str, password: str) -> 
     )
 
 
-def test_a_user_who_does_not_exist_has_the_same_salt_each_time() -> None:
-    mechanism = Scram("SCRAM-SHA-256", Connection.lookup)
-    salts = {mechanism.credential("nobody").salt for _ in range(3)}
-    assert len(salts) == 1
-    assert mechanism.credential("other").salt not in salts
+def kept(salt: bytes, iterations: int) -> ScramCredential:
+    return ScramCredential(salt, b"stored", b"server", iterations)
+
+
+SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
+OF_LIBRDKAFKA = {SHA_256: kept(b"\x01" * 64, 8192), SHA_512: kept(b"\x02" * 64, 8192)}
+OF_JAVA = {SHA_512: kept(b"m4a17g2a0see0gsi5tqbntz8v", 4096)}
+OURS = {SHA_256: kept(b"\x03" * 24, 4096), SHA_512: kept(b"\x04" * 24, 16_384)}
+KNOWN = {"a": OF_LIBRDKAFKA, "b": OF_JAVA, "c": OURS}
+NAMES = [f"nobody-{number}" for number in range(300)]
+
+
+def shown(users: Mapping[str, Mapping[str, ScramCredential]], **given: Any) -> dict[str, tuple[Any, ...]]:
+    """The salts and iterations that clients see of unknown names: with SHA-256, and with SHA-512."""
+    mechanisms = [Scram(name, Users(users, **given)) for name in (SHA_256, SHA_512)]
+    found = [[mechanism.credential(name) for mechanism in mechanisms] for name in NAMES]
+    return {
+        name: tuple(each for one in pair for each in (one.salt, one.iterations))
+        for name, pair in zip(NAMES, found, strict=True)
+    }
+
+
+def test_an_unknown_user_looks_like_some_real_one() -> None:
+    kinds = set()
+    for salt_256, iterations_256, salt_512, iterations_512 in shown(KNOWN).values():
+        assert salt_256 != salt_512
+        sizes = [
+            "Java's" if re.fullmatch(rb"[0-9a-z]{20,26}", salt) else len(salt)
+            for salt in (salt_256, salt_512)
+        ]
+        kinds.add((sizes[0], iterations_256, sizes[1], iterations_512))
+    assert kinds == {(64, 8192, 64, 8192), ("Java's", 4096, "Java's", 4096), (24, 4096, 24, 16_384)}
+    # whoever lacks one of the mechanisms shows there what an unknown user like him would
+    lacking = Scram(SHA_256, Users(KNOWN)).credential("b")
+    assert re.fullmatch(rb"[0-9a-z]{20,26}", lacking.salt)
+    assert lacking.iterations == 4096
+
+
+def test_an_unknown_user_is_shown_the_same_everywhere_and_at_all_times() -> None:
+    before = shown(KNOWN)
+    assert len({salt for salt, *_ in before.values()}) == len(NAMES)
+    assert shown(KNOWN | {"d": OF_JAVA, "e": OURS}) == before
+    assert shown(KNOWN, secret=b"another") != before
+
+
+def test_a_new_kind_of_user_changes_only_the_names_that_look_like_it() -> None:
+    before, after = shown(KNOWN), shown(KNOWN | {"d": {SHA_256: kept(b"\x05" * 32, 4096)}})
+    changed = {name for name in NAMES if after[name] != before[name]}
+    assert changed == {name for name in NAMES if len(after[name][0]) == 32}
+    assert 30 < len(changed) < 150
+
+
+def test_without_users_an_unknown_one_looks_like_those_of_add_user() -> None:
+    assert {(len(salt), iterations) for salt, iterations, *_ in shown({}).values()} == {(24, 4096)}
 
 
 def test_delegation_tokens_are_refused() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog_broker.disk.filesystem import FileSystem
-from kafkalog_broker.security.file_stores import FILE_NAME, Kept, SecurityFile
+from kafkalog_broker.security.file_stores import FILE_NAME, FileCredentials, Kept, SecurityFile
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 
 USERS = {"alice": {"SCRAM-SHA-256": "salt=YQ==,stored_key=Yg==,server_key=Yw==,iterations=4096"}}
@@ -35,6 +35,19 @@ def test_a_change_is_there_after_a_restart_and_only_for_the_owner(tmp_path: Path
     }  # fmt: skip
 
 
+def test_the_secret_for_unknown_users_is_created_once_and_stays(tmp_path: Path) -> None:
+    before = SecurityFile([tmp_path], FileSystem())
+    secret = FileCredentials(before).secret()
+    assert len(secret) == 32
+    before.change(lambda kept: kept._replace(users=USERS))
+    after = SecurityFile([tmp_path], FileSystem())
+    after.load()
+    assert FileCredentials(after).secret() == FileCredentials(before).secret() == secret
+    other = SecurityFile([tmp_path / "other"], FileSystem())
+    (tmp_path / "other").mkdir()
+    assert FileCredentials(other).secret() != secret
+
+
 def test_a_change_that_the_disk_refuses_changes_nothing(tmp_path: Path) -> None:
     file = SecurityFile([tmp_path], FullDisk())
     with pytest.raises(StorageError, match="cannot be written"):
@@ -47,6 +60,7 @@ def test_a_change_that_the_disk_refuses_changes_nothing(tmp_path: Path) -> None:
     [
         b"", b"{", b"\xff\xfe", b"[]", b'{"version": 2}', b'{"version": 1, "users": []}',
         b'{"version": 1, "users": {"a": {"SCRAM-SHA-256": 1}}}', b'{"version": 1, "acls": [1]}',
+        b'{"version": 1, "unknownUsersSecret": "salt"}', b'{"version": 1, "unknownUsersSecret": 7}',
         b"[" * 100_000,
     ],
 )  # fmt: skip

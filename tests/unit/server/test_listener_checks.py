@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kafkalog_broker.config.listener_config import ListenerProperties
+from kafkalog_broker.disk.filesystem import FileSystem
+from kafkalog_broker.security.file_stores import FileCredentials, SecurityFile
 from kafkalog_broker.server.listeners import limits_by_address, mechanisms_of
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -15,8 +19,9 @@ TEXTS = {
 }
 
 
-def offered(**texts: str) -> list[str]:
-    return list(mechanisms_of("CLIENT", ListenerProperties(TEXTS | texts), lambda *_: None, []))
+def offered(data: Path, **texts: str) -> list[str]:
+    users = FileCredentials(SecurityFile([data], FileSystem()))
+    return list(mechanisms_of("CLIENT", ListenerProperties(TEXTS | texts), users, []))
 
 
 def test_a_limit_may_name_a_host_and_holds_for_all_its_addresses() -> None:
@@ -26,12 +31,12 @@ def test_a_limit_may_name_a_host_and_holds_for_all_its_addresses() -> None:
         limits_by_address({"no-such.invalid": 3})
 
 
-def test_a_class_that_decides_who_logs_in_is_not_ignored() -> None:
+def test_a_class_that_decides_who_logs_in_is_not_ignored(tmp_path: Path) -> None:
     prefix = "listener.name.client."
     with pytest.raises(InvalidConfig, match=rf"plain\.{HANDLER}=com\.example\.Ldap is not supported"):
-        offered(**{f"{prefix}plain.{HANDLER}": "com.example.Ldap"})
+        offered(tmp_path, **{f"{prefix}plain.{HANDLER}": "com.example.Ldap"})
     with pytest.raises(InvalidConfig, match=r"give the users as SCRAM-SHA-256 has them"):
-        offered(**{f"{prefix}scram-sha-256.{HANDLER}": "x:y"})
+        offered(tmp_path, **{f"{prefix}scram-sha-256.{HANDLER}": "x:y"})
     kafkas = "org.apache.kafka.common.security.plain.internals.PlainServerCallbackHandler"
     given = {f"{prefix}plain.{HANDLER}": kafkas, HANDLER: "of:oauthbearer"}
-    assert offered(**given) == ["PLAIN", "SCRAM-SHA-256"]
+    assert offered(tmp_path, **given) == ["PLAIN", "SCRAM-SHA-256"]
