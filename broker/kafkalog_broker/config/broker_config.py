@@ -337,6 +337,11 @@ class BrokerConfig(Config):
         "group.consumer.max.size", INT_MAX, int, check=positive_int, unit="members",
         doc="Newer protocol: most members of a group.",
     )  # fmt: skip
+    group_consumer_regex_refresh_interval_ms: int = prop(
+        "group.consumer.regex.refresh.interval.ms", 600_000, int, check=between(10_000, INT_MAX), unit="ms",
+        doc="Newer protocol: time after which a group's regular expressions are matched again even if no "
+            "topic has changed, because ACLs may have.",
+    )  # fmt: skip
     group_consumer_assignors: tuple[str, ...] = prop(
         "group.consumer.assignors", ("uniform", "range"), tuple,
         check=Check("uniform, range or both, separated by a comma",

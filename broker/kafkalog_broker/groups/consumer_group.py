@@ -8,7 +8,7 @@ Source: KIP-848; Kafka's ``GroupMetadataManager`` and ``CurrentAssignmentBuilder
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -106,20 +106,25 @@ class ConsumerGroupSettings:
     heartbeat_interval_ms: int = 5_000
     assignors: tuple[str, ...] = ("uniform", "range")
     max_size: int = 2**31 - 1
+    regex_refresh_interval_ms: int = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
+    """``may_describe`` says whether a topic's name may be shown to it."""
+
     client_id: str
     host: str
     version: int
+    may_describe: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
     """The mappings are by member id, except ``topics`` and ``patterns``. If ``target_epoch`` is below
     ``epoch``, the next heartbeat computes a new target. Fields with ``compare=False`` are not stored:
-    deadlines (ms of any clock), and the last topic snapshots used.
+    deadlines (ms of any clock), the last topic snapshots used, and when patterns were last matched (ms since
+    the epoch).
     """
 
     group_id: str
@@ -134,6 +139,7 @@ class ConsumerGroup:
     revocations: Mapping[str, int] = field(default_factory=dict, compare=False)
     seen: TopicSnapshot | None = field(default=None, compare=False)
     matched: TopicSnapshot | None = field(default=None, compare=False)
+    matched_ms: int = field(default=0, compare=False)
 
     @property
     def state(self) -> str:
@@ -166,9 +172,14 @@ class ConsumerGroup:
         unlike = {(m.names, m.pattern): member_id for member_id, m in self.members.items()}
         return frozenset[str]().union(*map(self.subscribed_names, unlike.values()))
 
-    def unmatched(self, topics: TopicSnapshot) -> frozenset[str]:
+    def unmatched(
+        self, topics: TopicSnapshot, settings: ConsumerGroupSettings, time_ms: int
+    ) -> frozenset[str]:
+        """The patterns to match: all of them if one is new, or topics changed, or ACLs may have changed."""
         wanted = {m.pattern for m in self.members.values() if m.pattern}
-        return frozenset(wanted if topics is not self.matched else wanted - self.patterns.keys())
+        is_due = not 0 <= time_ms - self.matched_ms < settings.regex_refresh_interval_ms
+        is_new = topics is not self.matched or not wanted <= self.patterns.keys()
+        return frozenset(wanted if is_due or is_new else ())
 
 
 def check_request(
@@ -254,7 +265,7 @@ def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) 
 
 
 def matched_patterns(
-    group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: TopicSnapshot, now_ms: int
+    group: ConsumerGroup, found: Mapping[str, frozenset[str]], topics: TopicSnapshot, time_ms: int
 ) -> ConsumerGroup:
     """Stores the topics matched by patterns still in use; a changed match bumps the epoch."""
     patterns = dict(group.patterns)
@@ -264,8 +275,8 @@ def matched_patterns(
         old = patterns.get(pattern)
         if pattern in wanted and (old is None or frozenset(old.names) != names):
             changed = changed or bool(names) or old is not None
-            patterns[pattern] = MatchedTopics(tuple(sorted(names)), now_ms)
-    group = replace(group, patterns=patterns, matched=topics)
+            patterns[pattern] = MatchedTopics(tuple(sorted(names)), time_ms)
+    group = replace(group, patterns=patterns, matched=topics, matched_ms=time_ms)
     return replace(group, epoch=group.epoch + 1, seen=None) if changed else group
 
 

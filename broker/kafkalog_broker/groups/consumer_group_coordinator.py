@@ -60,7 +60,9 @@ class ConsumerGroups:
     _matching: set[Group] = field(default_factory=set, init=False)
 
     def heartbeat(self, request: ConsumerGroupHeartbeatRequest, client: consumer_group.Client) -> Heartbeat:
-        """Raises `KafkaError` if refused; the group is then unchanged."""
+        """Raises `KafkaError` if refused; the group is then unchanged. As in Kafka, what the client may
+        describe decides for all members which topics the group's patterns match, if they are matched now.
+        """
         consumer_group.check_request(request, client.version, self.settings)
         if not request.member_id:
             member_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
@@ -86,9 +88,10 @@ class ConsumerGroups:
             self._store(shard, group, after)
             shard.state.groups[group.name] = group
             self._watch(shard, group)
-            if after.unmatched(topics) and group not in self._matching:
+            unmatched = after.unmatched(topics, self.settings, self.clock.time_ms())
+            if unmatched and group not in self._matching:
                 self._matching.add(group)
-                self.timer.after(0.0, lambda: self._match(shard, group))
+                self.timer.after(0.0, lambda: self._match(shard, group, client.may_describe))
         progress = after.progress.get(request.member_id)
         return Heartbeat(
             request.member_id,
@@ -181,18 +184,20 @@ class ConsumerGroups:
                 _log.info("group %r: member %s was silent for too long and is removed", group.name, member_id)
             self._watch(shard, group)
 
-    def _match(self, shard: _Shard, group: Group) -> None:
+    def _match(self, shard: _Shard, group: Group, may_describe: Callable[[str], bool]) -> None:
         """Matches the group's patterns without holding the lock, because it takes long."""
         self._matching.discard(group)
         consumer, topics = group.consumer, self.topics()
         if consumer is None:
             return
+        time_ms = self.clock.time_ms()
         names = [name for name in topics if name not in INTERNAL_TOPICS]
-        found = {pattern: _matched(pattern, names) for pattern in consumer.unmatched(topics)}
+        patterns = consumer.unmatched(topics, self.settings, time_ms)
+        found = {pattern: frozenset(filter(may_describe, _matched(pattern, names))) for pattern in patterns}
         with shard.lock:
             if group.consumer is None or shard.state.groups.get(group.name) is not group:
                 return
-            after = consumer_group.matched_patterns(group.consumer, found, topics, self.clock.time_ms())
+            after = consumer_group.matched_patterns(group.consumer, found, topics, time_ms)
             try:
                 self._store(shard, group, after)
             except KafkaError as e:

@@ -223,5 +223,6 @@ def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, ConsumerGroupS
             heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
             assignors=config.group_consumer_assignors,
             max_size=config.group_consumer_max_size,
+            regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         ),
     )

@@ -31,6 +31,11 @@ from pyspark_kafkalog.protocol.api.acls import (
     DeleteAclsRequest,
     DescribeAclsRequest,
 )
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    DescribedGroup,
+)
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
@@ -41,6 +46,7 @@ from tests.support.protocol import wire07
 from tests.support.protocol.guarded_requests import every_request
 from tests.support.protocol.raw_client import RawClient, batch, fetch_request
 from tests.support.protocol.wire07 import Wire07
+from tests.support.until import until
 
 ANONYMOUS = "User:ANONYMOUS"
 EVERYTHING = DescribeAclsRequest(1, None, 1, None, None, 1, 1)
@@ -215,6 +221,33 @@ def test_with_the_property_everybody_may_use_what_no_acl_is_about(alterable: Pat
         assert create(client, allowing(Operation.READ, name="t")) == [0]
         assert client.produce("t", batch(b"v")).error_code == 29
         assert client.fetch("t", 0).error_code == 0
+
+
+def test_a_groups_expression_finds_and_shows_no_topic_that_may_not_be_described(
+    broker: EmbeddedBroker,
+) -> None:
+    with RawClient(broker.port) as client:
+        acls = [allowing(Operation.CREATE, name=name) for name in ("hidden", "shown")]
+        acls += allowing(Operation.DESCRIBE, name="shown"), allowing(Operation.READ, ResourceType.GROUP, "g")
+        assert create(client, *acls) == [0] * 4
+        assert [client.create_topic(name).error_code for name in ("hidden", "shown")] == [0, 0]
+        join = ConsumerGroupHeartbeatRequest(
+            "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_regex=".*", topic_partitions=()
+        )
+        member = client.ask(join, 1)
+
+        def assigned() -> Any:
+            return client.ask(ConsumerGroupHeartbeatRequest("g", "m", member.member_epoch), 1).assignment
+
+        (only,) = until(assigned).topic_partitions
+        assert only.topic_id == client.topic_id("shown")
+        describe = ConsumerGroupDescribeRequest(("g",))
+        (found,) = client.ask(describe, 1).groups[0].members
+        assert [each.topic_name for each in found.target_assignment.topic_partitions] == ["shown"]
+        client.ask(DeleteAclsRequest((DeleteAclsFilter(2, "shown", 3, None, None, 8, 3),)))
+        said = "The group has described topic(s) that the client is not authorized to describe."
+        hidden = DescribedGroup(error_code=29, error_message=said, group_id="g")
+        assert client.ask(describe, 1).groups == (hidden,)
 
 
 @pytest.mark.parametrize(

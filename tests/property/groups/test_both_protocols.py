@@ -82,9 +82,9 @@ class Group(RuleBasedStateMachine):
         )
         if self.classic:
             with pytest.raises(NoSuchGroup):
-                self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1))
+                self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True))
         else:
-            answer = self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1))
+            answer = self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True))
             self.newer[member] = answer.epoch
 
     @rule()
@@ -106,7 +106,7 @@ class Group(RuleBasedStateMachine):
         member = data.draw(st.sampled_from(sorted(self.newer)))
         del self.newer[member]
         request = ConsumerGroupHeartbeatRequest("g", member, -1)
-        self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1))
+        self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True))
 
     @precondition(lambda self: self.classic)
     @rule(data=st.data())

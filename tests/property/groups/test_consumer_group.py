@@ -175,7 +175,7 @@ class Group(RuleBasedStateMachine):
     @rule()
     def patterns_are_matched(self) -> None:
         assert self.group is not None
-        found = {p: matching(p, self.topics) for p in self.group.unmatched(self.topics)}
+        found = {p: matching(p, self.topics) for p in self.group.unmatched(self.topics, SETTINGS, self.now)}
         self._store(matched_patterns(self.group, found, self.topics, self.now))
 
     @precondition(lambda self: self.group is not None)
@@ -215,7 +215,7 @@ class Group(RuleBasedStateMachine):
         if not self.live:
             return
         for _ in range(2 * len(self.live) + 4):
-            if self.group is not None and self.group.unmatched(self.topics):
+            if self.group is not None and self.group.unmatched(self.topics, SETTINGS, self.now):
                 self.patterns_are_matched()
             for member in list(self.live.values()):
                 member.owned = member.given
@@ -303,7 +303,7 @@ class Group(RuleBasedStateMachine):
         check_request(request, 1, SETTINGS)
         group = self.group if self.group is not None else ConsumerGroup("g")
         after, assignment = heartbeat(
-            group, request, Client("client", "/host", 1), self.topics, SETTINGS, self.now
+            group, request, Client("client", "/host", 1, lambda _: True), self.topics, SETTINGS, self.now
         )
         self._store(after)
         return assignment

@@ -57,7 +57,7 @@ class Driver:
         try:
             check_request(request, 1, SETTINGS)
             self.group, sent = heartbeat(
-                self.group, request, Client("c", "/h", 1), TOPICS, SETTINGS, self.now
+                self.group, request, Client("c", "/h", 1, lambda _: True), TOPICS, SETTINGS, self.now
             )
         except ServerError as e:
             return e.code
@@ -202,11 +202,15 @@ def test_members_commit_and_fetch_with_their_epoch(group: Driver) -> None:
 
 def test_a_pattern_counts_once_it_was_matched(group: Driver) -> None:
     assert group.join("m1", subscribed_topic_names=None, subscribed_topic_regex="a|x") == (1, [])
-    assert group.group.unmatched(TOPICS) == {"a|x"}
+    assert group.group.unmatched(TOPICS, SETTINGS, 5) == {"a|x"}
     found = {"a|x": matching("a|x", [*TOPICS, "aa", "xa"])}
     group.group = matched_patterns(group.group, found, TOPICS, 5)
-    assert group.group.unmatched(TOPICS) == frozenset()
-    assert group.group.unmatched(dict(TOPICS)) == {"a|x"}
+    assert group.group.unmatched(TOPICS, SETTINGS, 5) == frozenset()
+    assert group.group.unmatched(dict(TOPICS), SETTINGS, 5) == {"a|x"}
+    due = 5 + SETTINGS.regex_refresh_interval_ms
+    assert group.group.unmatched(TOPICS, SETTINGS, due - 1) == frozenset()
+    assert group.group.unmatched(TOPICS, SETTINGS, due) == {"a|x"}
+    assert group.group.unmatched(TOPICS, SETTINGS, 4) == {"a|x"}  # the clock was set back
     assert group.send("m1", 1) == (2, [0, 1, 2, 3])
     assert group.send("m1", 2, subscribed_topic_regex="", subscribed_topic_names=("b",)) == (2, [])
     assert group.group.patterns == {}

@@ -20,7 +20,11 @@ class Bench(Coordinators):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, partitions=2)
         self.create("a")
+        self.hidden: set[str] = set()
         self.restart()
+
+    def may_describe(self, topic: str) -> bool:
+        return topic not in self.hidden
 
     def beat(self, member: str, epoch: int = 0, **fields: object) -> int:
         everything: dict[str, object] = {}
@@ -29,7 +33,7 @@ class Bench(Coordinators):
             everything["topic_partitions"] = ()
         values: dict[str, Any] = {**everything, **fields}
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member, member_epoch=epoch, **values)
-        return self.groups.consumers.heartbeat(request, Client("c", "/h", 1)).epoch
+        return self.groups.consumers.heartbeat(request, Client("c", "/h", 1, self.may_describe)).epoch
 
     @property
     def group(self) -> ConsumerGroup:
@@ -96,6 +100,38 @@ def test_patterns_are_matched_apart_from_calls_and_again_when_topics_change(benc
     bench.advance(0)
     assert bench.beat("m1", 2) == 3
     assert list(names()) == ["a", "ab"]
+
+
+def test_patterns_match_only_what_the_member_may_describe(bench: Bench) -> None:
+    bench.create("ab")
+    bench.hidden = {"ab"}
+    bench.beat("m1", subscribed_topic_names=None, subscribed_topic_regex="a.*")
+    bench.advance(0)
+    assert bench.beat("m1", 1) == 2
+    assert list(bench.group.topics) == ["a"]
+    assert bench.group.patterns["a.*"].names == ("a",)
+    bench.hidden = {"a"}  # topics do not change, so that is seen when the patterns are due
+    assert bench.beat("m1", 2) == 2
+    bench.advance(0)
+    assert bench.beat("m1", 2) == 2
+    for _ in range(15):
+        bench.advance(40)
+        epoch = bench.beat("m1", 2, topic_partitions=())
+    bench.advance(0)
+    assert (epoch, bench.beat("m1", 2, topic_partitions=())) == (2, 3)
+    assert list(bench.group.topics) == ["ab"]
+
+
+def test_a_new_pattern_has_all_of_the_group_matched_again(bench: Bench) -> None:
+    bench.create("ab")
+    bench.hidden = {"ab"}
+    bench.beat("m1", subscribed_topic_names=None, subscribed_topic_regex="a.*")
+    bench.advance(0)
+    bench.hidden = set()
+    bench.beat("m2", subscribed_topic_names=None, subscribed_topic_regex="b.*")
+    bench.advance(0)
+    matched = {pattern: each.names for pattern, each in bench.group.patterns.items()}
+    assert matched == {"a.*": ("a", "ab"), "b.*": ()}
 
 
 def test_a_group_of_the_newer_protocol_ends_without_members_and_offsets(bench: Bench) -> None:

@@ -48,7 +48,7 @@ class Bench(Coordinators):
 
     def beat(self, epoch: int, **fields: Any) -> int:
         request = ConsumerGroupHeartbeatRequest(group_id="new", member_id="m", member_epoch=epoch, **fields)
-        return self.groups.consumers.heartbeat(request, Client("c", "/h", 1)).epoch
+        return self.groups.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True)).epoch
 
 
 @pytest.fixture

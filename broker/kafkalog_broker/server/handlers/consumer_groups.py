@@ -9,6 +9,7 @@ ConsumerGroupDescribe   0-1       nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from uuid import UUID
 
 from kafkalog_broker.groups.classic_rules import CONSUMER
@@ -42,7 +43,12 @@ def consumer_group_heartbeat(
             raise ServerError(
                 ErrorCode.UNSUPPORTED_VERSION, "group.coordinator.rebalance.protocols does not name consumer"
             )
-        client = Client(ctx.header.client_id or "", ctx.client_host, ctx.version)
+        client = Client(
+            ctx.header.client_id or "",
+            ctx.client_host,
+            ctx.version,
+            partial(ctx.allows, Operation.DESCRIBE, ResourceType.TOPIC),
+        )
         beat = groups.heartbeat(request, client)
     except KafkaError as e:
         return api.ConsumerGroupHeartbeatResponse(error_code=ctx.refused(e), error_message=str(e))
@@ -60,6 +66,7 @@ def consumer_group_heartbeat(
 
 
 _NEWER_PROTOCOL = 1
+_HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
 @handles(
@@ -72,7 +79,9 @@ _NEWER_PROTOCOL = 1
 def consumer_group_describe(
     request: api.ConsumerGroupDescribeRequest, ctx: Context
 ) -> api.ConsumerGroupDescribeResponse:
-    """Describe states, members and assignments of groups of the newer protocol."""
+    """Describe states, members and assignments of groups of the newer protocol. A group with a topic that the
+    client may not describe is hidden.
+    """
     names = {topic.topic_id: name for name, topic in ctx.services.topics.all().items()}
     asked = request.include_authorized_operations
     return api.ConsumerGroupDescribeResponse(
@@ -91,7 +100,8 @@ def _describe_group(
         for name in _topics_of(group, names):
             ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
     except KafkaError as e:
-        return api.DescribedGroup(error_code=ctx.refused(e), error_message=str(e), group_id=group_id)
+        message = _HIDDEN_TOPICS if e.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else str(e)
+        return api.DescribedGroup(error_code=ctx.refused(e), error_message=message, group_id=group_id)
     return api.DescribedGroup(
         group_id=group_id,
         group_state=group.state,
