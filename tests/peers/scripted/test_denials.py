@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,10 @@ from pyspark_kafkalog.protocol.api.acls import (
     DeleteAclsFilter,
     DeleteAclsRequest,
     DescribeAclsRequest,
+)
+from pyspark_kafkalog.protocol.api.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
 )
 from pyspark_kafkalog.protocol.api.logins import SaslAuthenticateRequest, SaslHandshakeRequest
 from pyspark_kafkalog.protocol.exchange import api_of
@@ -136,28 +142,30 @@ def absent(host: str, port: int) -> Answers:
 
 @pytest.fixture(scope="module")
 def ours() -> Answers:
-    settings = SETTINGS | {
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
-        "auto.create.topics.enable": False,
-        "log.retention.ms": -1,
-        "node.id": NODE,
-    }
-    with start_broker(settings) as broker:
+    with start_broker(OURS) as broker:
         return played("127.0.0.1", broker.port)
 
 
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+OURS = SETTINGS | {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    "auto.create.topics.enable": False,
+    "log.retention.ms": -1,
+    "node.id": NODE,
+}
+
+
+def kafka_of(version: str | None, directory: Path) -> tuple[ApacheKafka, int]:
+    """Apache Kafka, not started, and the port where dave logs in."""
     try:
-        jars = fetch()
+        jars = fetch(version)
     except NotAvailable as e:
         pytest.skip(f"Apache Kafka is not here: {e}")
     port, inner, controller = free_ports(3)
     kafka = ApacheKafka(
         jars,
-        tmp_path_factory.mktemp("denials"),
+        directory,
         **{name.replace(".", "_"): value for name, value in SETTINGS.items()},
         listeners=f"INNER://127.0.0.1:{inner},CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
         advertised_listeners=f"INNER://127.0.0.1:{inner},CLIENT://127.0.0.1:{port}",
@@ -167,6 +175,12 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
         listener_name_client_sasl_enabled_mechanisms="PLAIN",
         listener_name_client_plain_sasl_jaas_config=JAAS,
     )
+    return kafka, port
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+    kafka, port = kafka_of(None, tmp_path_factory.mktemp("denials"))
     try:
         kafka.start()
         yield played("127.0.0.1", port)
@@ -186,3 +200,51 @@ def test_a_denial_is_answered_as_kafka_answers_it(ours: Answers, theirs: Answers
     found = [each for step in sorted(ours) for each in differences(step, ours[step], theirs[step])]
     unexpected = [str(each) for each in found if not is_allowed(each)]
     assert not unexpected, "\n".join(unexpected)
+
+
+def with_an_expression(port: int) -> list[Any]:
+    """What dave's group is assigned and shown by an expression that matches what he may not describe too."""
+    reading = AclCreation(
+        ResourceType.GROUP, "g", PatternType.LITERAL, DAVE, "*", Operation.READ, Permission.ALLOW
+    )
+    describing = AclCreation(
+        ResourceType.TOPIC, "e-shown", PatternType.LITERAL, DAVE, "*", Operation.DESCRIBE, Permission.ALLOW
+    )
+    join = ConsumerGroupHeartbeatRequest(
+        "g", "m", 0, rebalance_timeout_ms=60_000, subscribed_topic_regex="e-.*", topic_partitions=()
+    )
+    describe = ConsumerGroupDescribeRequest(("g",))
+    settling = Session("127.0.0.1", port, Admin)
+    settling.settle()
+    settling.close()
+    with Admin(port) as admin, Dave(port) as dave:
+        for topic in ("e-hidden", "e-shown"):
+            admin.create_topic(topic, 2)
+        set_acls(admin, reading, describing)
+        shown = until(lambda: dave.topic_id("e-shown"))
+
+        def joined() -> Any:
+            answer = dave.ask(join, 1)
+            return answer.error_code == 0 and answer.assignment.topic_partitions
+
+        assigned = [(each.topic_id == shown, each.partitions) for each in until(joined)]
+        (found,) = dave.ask(describe, 1).groups
+        set_acls(admin, reading)
+        (hidden,) = dave.ask(describe, 1).groups
+    targets = [
+        each.topic_name for member in found.members for each in member.target_assignment.topic_partitions
+    ]
+    return [assigned, found.error_code, targets, hidden]
+
+
+def test_a_groups_expression_matches_what_its_member_may_describe_as_in_kafka(tmp_path: Path) -> None:
+    kafka, port = kafka_of("4.1.1", tmp_path / "kafka")
+    try:
+        kafka.start()
+        theirs = with_an_expression(port)
+    finally:
+        kafka.stop()
+    with start_broker(OURS) as broker:
+        assert with_an_expression(broker.port) == theirs
+    assert theirs[:3] == [[(True, (0, 1))], 0, ["e-shown"]]
+    assert (theirs[3].error_code, theirs[3].members) == (29, ())
