@@ -89,7 +89,8 @@ class ConsumerGroups:
             shard.state.groups[group.name] = group
             self._watch(shard, group)
             unmatched = after.unmatched(topics, self.settings, self.clock.time_ms())
-            if unmatched and group not in self._matching:
+            stays = request.member_epoch >= consumer_group.JOINING
+            if stays and unmatched and group not in self._matching:
                 self._matching.add(group)
                 self.timer.after(0.0, lambda: self._match(shard, group, client.may_describe))
         progress = after.progress.get(request.member_id)

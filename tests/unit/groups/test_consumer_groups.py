@@ -122,6 +122,21 @@ def test_patterns_match_only_what_the_member_may_describe(bench: Bench) -> None:
     assert list(bench.group.topics) == ["ab"]
 
 
+def test_the_rights_of_a_member_that_leaves_do_not_decide(bench: Bench) -> None:
+    bench.beat("m1", subscribed_topic_names=None, subscribed_topic_regex="a.*")
+    bench.beat("m2")
+    bench.advance(0)
+    bench.create("ab")
+    bench.hidden = {"a", "ab"}
+    bench.beat("m2", -1)
+    bench.advance(0)
+    assert bench.group.patterns["a.*"].names == ("a",)
+    bench.hidden = set()
+    bench.beat("m1", 1)
+    bench.advance(0)
+    assert bench.group.patterns["a.*"].names == ("a", "ab")
+
+
 def test_a_new_pattern_has_all_of_the_group_matched_again(bench: Bench) -> None:
     bench.create("ab")
     bench.hidden = {"ab"}
