@@ -5,7 +5,7 @@ table (protocol guide, "Error Codes"); only ``client/retry.py`` decides whether 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -186,7 +186,17 @@ class CorruptMessage(KafkaError):
     code = ErrorCode.CORRUPT_MESSAGE
 
 
-class InvalidRecord(KafkaError):
+class RecordsRefused(KafkaError):
+    """``records``: what is wrong with single records, by their index in the batch. If empty, all are refused
+    alike.
+    """
+
+    def __init__(self, message: str, records: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.records = records or {}
+
+
+class InvalidRecord(RecordsRefused):
     """A record or batch that the format or the topic does not allow."""
 
     code = ErrorCode.INVALID_RECORD
@@ -262,7 +272,7 @@ class InvalidConfig(KafkaError):
     code = ErrorCode.INVALID_CONFIG
 
 
-class InvalidTimestamp(KafkaError):
+class InvalidTimestamp(RecordsRefused):
     """A record's timestamp is outside what the topic allows."""
 
     code = ErrorCode.INVALID_TIMESTAMP

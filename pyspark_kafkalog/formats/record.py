@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.base import (
     Buffer,
+    read_uvarint,
     read_uvarlong,
     read_varint,
     read_varlong,
@@ -44,13 +45,11 @@ _NO_HEADERS = _VARINTS[0]
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 _NULL = 1  # -1 in zigzag: the length of a null
-_LONGER = -1
-_STRIDES = [
-    _LONGER if first >= 128 and not first & 1 else 0 if first & 1 or first >> 1 < MIN_RECORD_BYTES - 1
-    else 1 + (first >> 1)
-    for first in range(256)
-]  # fmt: skip
-"""Bytes to the next record by the first byte of its length: `_LONGER` if more follow, 0 if impossible."""
+
+MOST_NAMED = 1000
+"""Records of a refused batch that an error names."""
+
+_NO_KEY = "no key, which a compacted topic requires"
 
 
 def read_fields(data: bytes, count: int) -> list[Fields]:
@@ -206,96 +205,109 @@ def read_messages(
         yield timestamp, offset, key, value, has_headers
 
 
-def check_lengths(data: Buffer, count: int) -> None:
-    """Follow the lengths of ``count`` records that fill ``data`` (0.1 us each); check the first and last."""
-    pos, end, last = 0, len(data), count - 1
-    if count * MIN_RECORD_BYTES > end:
-        raise CorruptMessage(f"{count} records cannot be in {end} bytes")
-    try:
-        if last:
-            pos = _check_whole(data, pos, end, 0)
-            pos = _follow(data, pos, 1, last)
-        pos = _check_whole(data, pos, end, last)
-    except IndexError:
-        raise CorruptMessage(f"one of {count} records is cut short") from None
-    if pos != end:
+def check_records(
+    data: Buffer, pos: int, end: int, count: int, most: int, most_headers: int, *, numbered: bool, keyed: bool
+) -> bool:
+    """Check the first ``most`` of the ``count`` records that fill ``data`` from ``pos`` to ``end``, at 0.5 us
+    each; the others must have room. False if it stopped, to check no more than ``most_headers`` in all.
+
+    As in Kafka, every negative length is a null, except a header name's. ``numbered``: offset deltas must be
+    0, 1 and so on. ``keyed``: no key may be null. Raises `CorruptMessage`, and `InvalidRecord` for such keys.
+    """
+    checked = min(count, most)
+    pos, without_key = _check_first(data, pos, end, checked, most_headers, numbered, keyed)
+    if pos < 0:
+        return False
+    if (count - checked) * MIN_RECORD_BYTES > end - pos:
+        raise CorruptMessage(f"{count - checked} of {count} records cannot be in {end - pos} bytes")
+    if checked == count and pos != end:
         raise CorruptMessage(f"{end - pos} bytes follow the last of {count} records")
+    if without_key:
+        named = dict.fromkeys(without_key, _NO_KEY)
+        raise InvalidRecord(f"record {without_key[0]} of {count} has {_NO_KEY}", named)
+    return True
 
 
-def check_first_lengths(data: Buffer, pos: int, end: int, count: int, most: int) -> None:
-    """Follow the lengths of the first ``most`` records; the rest must have room to ``end``."""
-    looked_at = min(count, most)
+def _check_first(
+    data: Buffer, pos: int, end: int, count: int, most_headers: int, numbered: bool, keyed: bool
+) -> tuple[int, list[int]]:
+    """The end of ``count`` records, -1 if they have too many headers; and those that lack a key they need."""
+    number, without_key = 0, list[int]()
     try:
-        pos = _follow(data, pos, 0, looked_at)
+        for number in range(count):
+            if (size := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                size += high - 1 << 7
+                pos += 2
+            else:
+                size, pos = read_uvarint(data, pos)
+            twice_stop = pos + pos + size  # odd for a negative size
+            pos += 1  # attributes
+            if data[pos] < 128:  # time
+                pos += 1
+            elif data[pos + 1] < 128:
+                pos += 2
+            else:
+                _, pos = read_varlong(data, pos)
+            if (delta := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                delta += high - 1 << 7
+                pos += 2
+            else:
+                delta, pos = read_uvarint(data, pos)
+            if (length := data[pos]) < 128:
+                pos += 1
+            else:
+                length, pos = read_uvarint(data, pos)
+            if not length & 1:
+                pos += length >> 1
+            elif keyed and len(without_key) < MOST_NAMED:
+                without_key.append(number)
+            if (length := data[pos]) < 128:
+                pos += 1
+            elif (high := data[pos + 1]) < 128:
+                length += high - 1 << 7
+                pos += 2
+            else:
+                length, pos = read_uvarint(data, pos)
+            if not length & 1:
+                pos += length >> 1
+            if data[pos] == 0:
+                pos += 1
+            else:
+                headers, pos = _check_headers(data, pos, min(twice_stop // 2, end), most_headers)
+                most_headers -= headers
+                if most_headers < 0:
+                    return -1, []
+            if pos + pos != twice_stop:
+                raise CorruptMessage(f"record {number}: its lengths do not add up")
+            if delta != number + number and numbered:
+                raise CorruptMessage(f"record {number} has a wrong offset delta")
     except IndexError:
-        raise CorruptMessage(f"one of {count} records is cut short") from None
-    if pos != end and (looked_at == count or (count - looked_at) * MIN_RECORD_BYTES > end - pos):
-        raise CorruptMessage(f"the lengths of {count} records do not fit their batch")
+        raise CorruptMessage(f"record {number} is cut short") from None
+    return pos, without_key
 
 
-def _follow(data: Buffer, pos: int, number: int, last: int) -> int:
-    """Position of record ``last``, by lengths alone from record ``number`` on."""
-    strides = _STRIDES
-    for current in range(number, last):
-        if (stride := strides[first := data[pos]]) > 0:
-            pos += stride
-        elif stride == _LONGER and (high := data[pos + 1]) < 128:
-            pos += 2 + (first + (high - 1 << 7) >> 1)
-        else:
-            length, pos = read_varint(data, pos)
-            if length < MIN_RECORD_BYTES - 1:
-                raise CorruptMessage(f"record {current} has a length of {length}")
-            pos += length
-    return pos
-
-
-def _check_whole(data: Buffer, pos: int, end: int, expected_delta: int) -> int:
-    """Check the record at ``pos`` completely; returns its end. IndexError if ``data`` ends first."""
-    length, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
-    if not MIN_RECORD_BYTES - 1 <= length <= end - pos:
-        raise CorruptMessage(f"record {expected_delta} claims {length} bytes where {end - pos} are left")
-    end = pos + length
-    pos += 1  # attributes
-    pos = pos + 1 if data[pos] < 128 else read_varlong(data, pos)[1]
-    delta, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
-    if delta != expected_delta:
-        raise CorruptMessage(f"record {expected_delta} has the offset delta {delta}")
-    for _ in ("key", "value"):
-        size, pos = (v >> 1 ^ -(v & 1), pos + 1) if (v := data[pos]) < 128 else read_varint(data, pos)
-        if size > 0:
-            pos += size
-        elif size < -1:
-            raise CorruptMessage(f"record {expected_delta} has a field of {size} bytes")
-        if pos >= end:
-            raise CorruptMessage(f"record {expected_delta}: its lengths do not add up")
-    if data[pos]:
-        pos = _check_headers(data, pos, end)
-    else:
-        pos += 1
-    if pos != end:
-        raise CorruptMessage(f"record {expected_delta}: its lengths do not add up")
-    return end
-
-
-def _check_headers(data: Buffer, pos: int, end: int) -> int:
+def _check_headers(data: Buffer, pos: int, end: int, most: int) -> tuple[int, int]:
+    """Follow the lengths of a record's headers (0.2 us each) unless there are more than ``most``; returns how
+    many there are, and their end.
+    """
     count, pos = read_varint(data, pos)
-    if not 0 <= count <= (end - pos) // 2:
-        raise CorruptMessage(f"{count} headers cannot be in {end - pos} bytes")
+    if not 0 <= count <= max(0, end - pos) // 2:
+        raise CorruptMessage(f"{count} headers cannot be in {max(0, end - pos)} bytes")
+    if count > most:
+        return count, pos
     for _ in range(count):
-        for shortest in (0, -1):  # a name is never null
-            size, pos = read_varint(data, pos)
-            if not shortest <= size <= end - pos:
-                raise CorruptMessage(f"a header's field of {size} bytes where {end - pos} are left")
-            pos += max(size, 0)
-    return pos
-
-
-def check_keys(data: Buffer, count: int) -> None:
-    """Check that every record has a key, as compacted topics require; also lengths and offset deltas."""
-    walk = _walk(data, count, 0, count - 1, 0)
-    for number, (_, _, fields, _) in enumerate(walk):
-        if data[fields] == _NULL:
-            raise InvalidRecord(f"record {number} has no key, which a compacted topic requires")
+        length, pos = (size, pos + 1) if (size := data[pos]) < 128 else read_uvarint(data, pos)
+        if length & 1:
+            raise CorruptMessage("a header has no name")
+        pos += length >> 1
+        length, pos = (size, pos + 1) if (size := data[pos]) < 128 else read_uvarint(data, pos)
+        if not length & 1:
+            pos += length >> 1
+    return count, pos
 
 
 def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:

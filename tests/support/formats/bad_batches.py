@@ -87,8 +87,12 @@ def _stricter(block: bytes, count: int) -> Case:
     return Case(block, count, INVALID, INVALID, INVALID, NONE)
 
 
-def _fields(block: bytes, count: int) -> Case:
-    """Of what is not compressed only the lengths of whole records are followed here."""
+def _accepted(block: bytes, count: int) -> Case:
+    return Case(block, count, NONE, NONE, NONE, NONE)
+
+
+def _unseen(block: bytes, count: int) -> Case:
+    """Of what is not compressed only the first records are read here."""
     return Case(block, count, NONE, INVALID, INVALID, INVALID)
 
 
@@ -97,7 +101,9 @@ def _deltas(block: bytes, count: int) -> Case:
     return Case(block, count, NONE, INVALID, NONE, UNKNOWN)
 
 
-_NO_NAME = varint_bytes(1) + varint_bytes(-1) + varint_bytes(0)
+def _header(name_length: int, value_length: int) -> bytes:
+    return varint_bytes(1) + varint_bytes(name_length) + varint_bytes(value_length)
+
 
 CASES = {
     "good ones": Case(records(3), 3, NONE, NONE, NONE, NONE),
@@ -114,28 +120,37 @@ CASES = {
     "a negative length": _stricter(records(1) + record(1, length=-5) + record(2), 3),
     "a length of 0": _stricter(_last(length=0), 3),
     "a length of 2 GiB": _stricter(_last(length=2**31 - 1), 3),
-    "a value beyond its record": _fields(_last(value_length=50), 3),
-    "a value that leaves bytes": _fields(_last(value_length=3), 3),
-    "a key that takes the value's length": _fields(_last(key_length=4), 3),
-    "a key of length -2": _fields(_last(key_length=-2), 3),
-    "a negative count of headers": _fields(_last(headers=varint_bytes(-1)), 3),
-    "a million headers": _fields(_last(headers=varint_bytes(1_000_000)), 3),
-    "a header without a name": _fields(_last(headers=_NO_NAME), 3),
+    "a value beyond its record": _refused(_last(value_length=50), 3),
+    "a value that leaves bytes": _refused(_last(value_length=3), 3),
+    "a key that takes the value's length": _refused(_last(key_length=4), 3),
+    "a key after the length -2": _refused(_last(key_length=-2), 3),
+    "lengths of -2 for a null key and value": _accepted(
+        _last(key=None, value=None, key_length=-2, value_length=-2), 3
+    ),
+    "a negative count of headers": _refused(_last(headers=varint_bytes(-1)), 3),
+    "a million headers": _refused(_last(headers=varint_bytes(1_000_000)), 3),
+    "2^31-1 headers in the first record": _refused(record(headers=varint_bytes(2**31 - 1)) + record(1), 2),
+    "a header without a name": _refused(_last(headers=_header(-1, 0)), 3),
+    "a header whose name leaves its record": _refused(_last(headers=_header(40, 0)), 3),
+    "a header value of length -2": _accepted(_last(headers=_header(0, -2)), 3),
+    "a key beyond its record, first of many": _refused(
+        record(key_length=100) + records(MANY - 1, 1), MANY
+    ),
     "offset deltas from 1 on": _deltas(records(3, 1), 3),
     "offset deltas that stay 0": _deltas(record() * 3, 3),
     "a last offset delta beyond the batch": _deltas(records(2) + record(7), 3),
+    "an offset delta that is there twice": _deltas(records(1) + record(0) + record(2), 3),
     "a negative offset delta": _deltas(record(-1) + record(1) + record(2), 3),
     "no key in a compacted topic": Case(
         records(1) + record(1, key=None) + record(2), 3, INVALID, INVALID, INVALID, INVALID, compacted=True
     ),
+    "a key of length -2 in a compacted topic": Case(
+        _last(key=None, key_length=-2), 3, INVALID, INVALID, INVALID, INVALID, compacted=True
+    ),
     # What is left to readers: docs/formats.md says so.
     "a length of one too many in the middle": Case(_middle(length=16), MANY, NONE, INVALID, INVALID, NONE),
-    "a value beyond its record in the middle": Case(
-        _middle(value_length=50), MANY, NONE, NONE, INVALID, INVALID
-    ),
-    "an offset delta that is there twice": Case(
-        records(1) + record(0) + record(2), 3, NONE, NONE, NONE, UNKNOWN
-    ),
+    "a value beyond its record in the middle": _unseen(_middle(value_length=50), MANY),
+    "2^31-1 headers in the middle": _unseen(_middle(headers=varint_bytes(2**31 - 1)), MANY),
 }  # fmt: skip
 
 BLOCKS = ("text", "text after a true beginning", "the end cut off", "rubbish after the end")

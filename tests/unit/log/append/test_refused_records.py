@@ -11,11 +11,10 @@ import pytest
 
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, TakesLong
 from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
-from pyspark_kafkalog.formats.base import crc32c
+from pyspark_kafkalog.formats.base import crc32c, varint_bytes
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
-from pyspark_kafkalog.formats.record import check_first_lengths, check_lengths
 from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
 from tests.support.log.logs import START_MS, batch, message_set, open_log, values
@@ -148,13 +147,45 @@ def test_what_the_broker_appends_itself_is_not_looked_into(tmp_path: Path) -> No
     assert log.end_offset == 4
 
 
-def test_of_an_uncompressed_batch_only_the_first_records_are_followed() -> None:
-    block = bytearray(records(MANY))
-    end = len(records(MANY - 1))
-    block[end] = 255
-    check_first_lengths(block, 0, len(block), MANY, 16)
-    with pytest.raises(KafkaError):
-        check_lengths(block, MANY)
+@pytest.mark.parametrize("number", [15, 16])
+def test_the_first_16_records_of_an_uncompressed_batch_are_read(tmp_path: Path, number: int) -> None:
+    _, log = open_log(tmp_path)
+    block = records(number) + record(number, key_length=100) + records(MANY - number - 1, number + 1)
+    data = bytearray(sealed(block, MANY, Codec.NONE, timestamp=START_MS))
+    if number == 16:
+        assert log.append(data).record_count == MANY
+        return
+    with pytest.raises(InvalidRecord, match="headers cannot be in 0 bytes"):
+        log.append(data)
+
+
+def test_more_headers_than_are_read_at_once_take_long(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path)
+    bad_name = varint_bytes(-1) + varint_bytes(0)
+    headers = varint_bytes(10_001) + varint_bytes(0) * 20_000 + bad_name
+    plain = bytearray(sealed(record(headers=headers), 1, Codec.NONE, timestamp=START_MS))
+    packed = bytearray(sealed(record(headers=headers), 1, Codec.GZIP, timestamp=START_MS))
+    assert log.append(plain, at_once=True).record_count == 1  # read by no more than the first 10,000
+    with pytest.raises(TakesLong):
+        log.append(packed, at_once=True)
+    with pytest.raises(InvalidRecord, match="a header has no name"):
+        log.append(packed)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_records_without_a_key_are_named(tmp_path: Path, codec: Codec) -> None:
+    _, log = open_log(tmp_path, cleanup_policy=("compact",))
+    new = [NewRecord(b"v", key, START_MS) for key in (b"k0", None, None, b"k3")]
+    with pytest.raises(InvalidRecord, match="record 1 of 4 has no key, which a compacted topic") as refused:
+        log.append(bytearray(encode_batch(new, codec=codec)))
+    assert refused.value.records == dict.fromkeys((1, 2), "no key, which a compacted topic requires")
+
+
+def test_the_first_1000_records_without_a_key_are_named(tmp_path: Path) -> None:
+    _, log = open_log(tmp_path, cleanup_policy=("compact",))
+    with pytest.raises(InvalidRecord, match="record 1 of 2000 has no key") as refused:
+        log.append(bytearray(encode_batch([NewRecord(b"v", b"k", START_MS), *[NewRecord(b"v")] * 1999])))
+    assert list(refused.value.records) == list(range(1, 1001))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
