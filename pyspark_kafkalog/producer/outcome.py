@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import (
     InvalidRequest,
     KafkaError,
     MessageTooLarge,
+    RecordsRefused,
     RequestTimedOut,
     UnsupportedVersion,
     error_for,
@@ -142,12 +143,15 @@ class OutcomeHandler:
 
     def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
         detail = result.error_message or result.error_code.name
-        wrong = "; ".join(
-            f"record {entry.batch_index}: {entry.batch_index_error_message}" for entry in result.record_errors
-        )
-        text = f"{peer}: {batch.tp}: {detail}" + (f" ({wrong})" if wrong else "")
+        text = f"{peer}: {batch.tp}: {detail}"
         if result.error_code in _TOO_LARGE:
             return MessageTooLarge(
                 f"{text}: a single record of about {batch.size} bytes is above the topic's max.message.bytes"
             )
-        return error_for(result.error_code, text)
+        error = error_for(result.error_code, text)
+        if isinstance(error, RecordsRefused):
+            error.records = {
+                entry.batch_index: f"{peer}: {batch.tp}: {entry.batch_index_error_message or detail}"
+                for entry in result.record_errors
+            }
+        return error

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.errors import KafkaError, RecordsRefused
 from pyspark_kafkalog.formats.base import Buffer
 from pyspark_kafkalog.formats.record import read_fields
 from pyspark_kafkalog.producer.columns import ArrowRows
@@ -159,6 +159,15 @@ class ProducerBatch:
         self._release()
         self.settled = True
 
+    def error_of(self, index: int) -> KafkaError | None:
+        """The error of one record. As in Kafka's client, the broker's reason is only for those it names."""
+        error = self.error
+        if not isinstance(error, RecordsRefused) or not error.records:
+            return error
+        if index in error.records:
+            return type(error)(error.records[index])
+        return KafkaError(f"{self.tp}: not written, because other records of its batch were refused: {error}")
+
     def _as_lists(self) -> None:
         """Convert the records to lists; they already are."""
 
@@ -288,8 +297,8 @@ class Delivery(tuple[ProducerBatch, int]):
         whole, place = self
         whole.wait(timeout)
         batch, index = whole.part_with(place)
-        if batch.error is not None:
-            raise batch.error
+        if (error := batch.error_of(index)) is not None:
+            raise error
         return metadata_of(batch, index)
 
 
@@ -398,7 +407,7 @@ class CallbackRunner:
                 if batch.error is None:
                     _call(call, metadata_of(batch, index), None)
                 else:
-                    _call(call, None, batch.error)
+                    _call(call, None, batch.error_of(index))
             for watcher in batch.watchers:
                 _call(watcher)
             batch.callbacks, batch.watchers = [], []

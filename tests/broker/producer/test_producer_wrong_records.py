@@ -53,6 +53,27 @@ def test_a_wrong_record_is_refused_at_once_and_harms_no_other(producer: Producer
     assert after.result(90).offset == before.result(90).offset + 1
 
 
+def test_only_the_records_that_a_broker_names_are_blamed(broker: EmbeddedBroker) -> None:
+    compacted = NewTopic("compacted", 1, configs={"cleanup.policy": "compact"})
+    create_topics(broker.bootstrap_servers, [compacted])
+    called: list[KafkaError | None] = []
+    with Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 600_000}) as producer:
+        sent = [
+            producer.send("compacted", b"v", key, on_delivery=lambda _, error: called.append(error))
+            for key in (b"k0", None, None, b"k3")
+        ]
+        producer.flush(90)
+    errors = []
+    for delivery in sent:
+        with pytest.raises(KafkaError) as refused:
+            delivery.result(90)
+        errors.append(refused.value)
+    assert [str(error) for error in called] == [str(error) for error in errors]
+    assert [type(error) for error in errors] == [KafkaError, InvalidRecord, InvalidRecord, KafkaError]
+    assert str(errors[1]).endswith("compacted-0: no key, which a compacted topic requires")
+    assert "not written, because other records of its batch were refused: " in str(errors[3])
+
+
 def test_headers_belong_to_the_producer_from_the_call_on(broker: EmbeddedBroker, producer: Producer) -> None:
     content, headers = bytearray(b"one"), [("a", b"1")]
     headers.append(("b", content))  # type: ignore[arg-type]

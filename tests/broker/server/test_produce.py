@@ -114,6 +114,19 @@ def test_a_batch_that_cannot_be_right_is_refused_whole(
     assert client.produce(topic, batch(b"next")).base_offset == 0
 
 
+@pytest.mark.parametrize("version", [7, 8, 9, 12])
+def test_records_without_a_key_are_blamed_and_no_others(
+    client: RawClient, topic_name: str, version: int
+) -> None:
+    client.create_topic(topic_name, configs={"cleanup.policy": "compact"})
+    data = encode_batch([NewRecord(b"v", key, NOW_MS) for key in (b"k0", None, None, b"k3")])
+    result = client.produce(topic_name, data, version=version)
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert [(each.batch_index, each.batch_index_error_message) for each in result.record_errors] == (
+        [(index, "no key, which a compacted topic requires") for index in (1, 2)] if version >= 8 else []
+    )
+
+
 def test_a_batch_above_the_topics_limit_is_refused(client: RawClient, topic_name: str) -> None:
     client.create_topic(topic_name, configs={"max.message.bytes": "200"})
     assert client.produce(topic_name, batch(b"x" * 200)).error_code == ErrorCode.MESSAGE_TOO_LARGE

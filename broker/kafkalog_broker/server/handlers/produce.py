@@ -31,6 +31,7 @@ from pyspark_kafkalog.errors import (
     InvalidRecord,
     InvalidTopic,
     KafkaError,
+    RecordsRefused,
     ServerError,
     UnsupportedCompression,
 )
@@ -272,7 +273,18 @@ def _refused(partition: TopicPartition, error: KafkaError, ctx: Context) -> api.
         index=partition.partition,
         error_code=_AS_PRODUCE_ERROR.get(code, code),
         base_offset=-1,
+        record_errors=_record_errors(error) if ctx.version >= _ERROR_MESSAGE_SINCE else (),
         error_message=str(error) if ctx.version >= _ERROR_MESSAGE_SINCE else None,
+    )
+
+
+def _record_errors(error: KafkaError) -> tuple[api.BatchIndexAndErrorMessage, ...]:
+    """Which records of a batch to blame, as in KIP-467: producers fail the others with a general error."""
+    if not isinstance(error, RecordsRefused):
+        return ()
+    return tuple(
+        api.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+        for index, text in error.records.items()
     )
 
 
