@@ -16,7 +16,7 @@ from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.types import NewRecord
-from tests.support.formats.bad_batches import BLOCKS, CASES, MANY, damaged, record, records, sealed, unfolding
+from tests.support.formats.bad_batches import BLOCKS, CASES, damaged, record, records, sealed, unfolding
 from tests.support.log.logs import START_MS, batch, message_set, open_log, values
 
 COMPRESSED = [codec for codec in Codec if codec]
@@ -147,15 +147,19 @@ def test_what_the_broker_appends_itself_is_not_looked_into(tmp_path: Path) -> No
     assert log.end_offset == 4
 
 
-@pytest.mark.parametrize("number", [15, 16])
-def test_the_first_16_records_of_an_uncompressed_batch_are_read(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "count", "read"), [(15, 16, True), (7, 17, True), (8, 17, False), (16, 17, False)]
+)
+def test_uncompressed_batches_of_up_to_16_records_are_read_and_8_of_more(
+    tmp_path: Path, number: int, count: int, read: bool
+) -> None:
     _, log = open_log(tmp_path)
-    block = records(number) + record(number, key_length=100) + records(MANY - number - 1, number + 1)
-    data = bytearray(sealed(block, MANY, Codec.NONE, timestamp=START_MS))
-    if number == 16:
-        assert log.append(data).record_count == MANY
+    block = records(number) + record(number, headers=bytes(2)) + records(count - number - 1, number + 1)
+    data = bytearray(sealed(block, count, Codec.NONE, timestamp=START_MS))
+    if not read:
+        assert log.append(data).record_count == count
         return
-    with pytest.raises(InvalidRecord, match="headers cannot be in 0 bytes"):
+    with pytest.raises(InvalidRecord, match=f"record {number}: its lengths do not add up"):
         log.append(data)
 
 
