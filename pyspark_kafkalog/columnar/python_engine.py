@@ -51,7 +51,6 @@ from pyspark_kafkalog.formats.legacy import (
 from pyspark_kafkalog.formats.v07 import CODEC_BITS, ENTRY_HEADER_BYTES, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
-_NULL = 1  # -1 in zigzag: the length of a null
 _Headers = list[tuple[bytes, "bytes | None"]]
 
 
@@ -182,7 +181,7 @@ def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wante
             delta, pos = _long(data, pos, 32)
         k, pos = (k, pos + 1) if (k := data[pos]) < 128 else _long(data, pos, 32)
         key_pos = pos
-        if k != _NULL:
+        if not k & 1:
             pos += k >> 1
         if (v := data[pos]) < 128:
             pos += 1
@@ -191,22 +190,22 @@ def _scan_records(scan: _Scan, data: bytes, count: int, stop: int, wanted: Wante
         else:
             v, pos = _long(data, pos, 32)
         value_pos = pos
-        if v != _NULL:
+        if not v & 1:
             pos += v >> 1
         headers_pos = pos
         if data[pos] == 0:
             pos += 1
         else:
             scan.headers[index], pos = _headers(data, pos, end)
-        if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
+        if pos != end or (size | delta) & 1:
             scan.headers.pop(index, None)
             break
         add_time(time)
         add_delta(delta)
         if with_key:
-            add_key(None if k == _NULL else data[key_pos : key_pos + (k >> 1)])
+            add_key(None if k & 1 else data[key_pos : key_pos + (k >> 1)])
         if with_value:
-            add_value(None if v == _NULL else data[value_pos:headers_pos])
+            add_value(None if v & 1 else data[value_pos:headers_pos])
         scan.position = pos
 
 
@@ -235,11 +234,13 @@ def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
     return value >> 1 ^ -(value & 1), after
 
 
-def _field(data: bytes, pos: int, end: int, smallest: int = -1) -> tuple[bytes | None, int]:
+def _field(data: bytes, pos: int, end: int, *, nullable: bool = True) -> tuple[bytes | None, int]:
     size, pos = _number(data, pos, end)
-    if not smallest <= size <= end - pos:
+    if size < 0 and nullable:
+        return None, pos
+    if not 0 <= size <= end - pos:
         raise _BadRecord(Status.BAD_FIELD, size)
-    return (None, pos) if size < 0 else (data[pos : pos + size], pos + size)
+    return data[pos : pos + size], pos + size
 
 
 def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
@@ -248,7 +249,7 @@ def _headers(data: bytes, pos: int, end: int) -> tuple[_Headers, int]:
         raise _BadRecord(Status.BAD_HEADERS, count)
     headers: _Headers = []
     for _ in range(count):
-        name, pos = _field(data, pos, end, smallest=0)
+        name, pos = _field(data, pos, end, nullable=False)
         value, pos = _field(data, pos, end)
         headers.append((name or b"", value))
     return headers, pos

@@ -105,10 +105,12 @@ def _read_number(pos, end, bits):
 
 @_inlined
 def _read_field(pos, end, smallest):
-    """(status, size, position) of a field with its size in front; -1 means null."""
+    """(status, size, position) of a field with its size in front; a null has the size ``smallest``, -1."""
     size, pos = _read_number(pos, end, 32)
     if pos == 0:
         return _BAD_NUMBER, np.int64(0), pos
+    if smallest < 0:
+        size = max(size, smallest)
     if size < smallest or size > end - pos:
         return _BAD_FIELD, size, pos
     return _DONE, size, pos

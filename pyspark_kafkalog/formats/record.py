@@ -6,7 +6,8 @@
     key_length:varint key value_length:varint value
     header_count:varint (name_length:varint name value_length:varint value)*
 
-``length`` counts the bytes after it. A length of -1 means null, never for a header's name; attributes are 0.
+``length`` counts the bytes after it. A length of -1 means null, never for a header's name; Kafka reads every
+negative one so. Attributes are 0.
 Deltas are relative to the batch's base timestamp and offset. Source: Kafka protocol guide, "Record".
 
 Loops are not split into functions: a call per field would cost more than the field.
@@ -44,7 +45,6 @@ _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _VARINTS[0]
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
-_NULL = 1  # -1 in zigzag: the length of a null
 
 MOST_NAMED = 1000
 """Records of a refused batch that an error names."""
@@ -83,8 +83,8 @@ def read_fields(data: bytes, count: int) -> list[Fields]:
             else:
                 delta, pos = read_uvarlong(data, pos)
             key = value = None
-            k, pos = (k, pos + 1) if (k := data[pos]) < 128 else read_uvarlong(data, pos)
-            if k != _NULL:
+            k, pos = (k, pos + 1) if (k := data[pos]) < 128 else read_uvarint(data, pos)
+            if not k & 1:
                 key = data[pos : (pos := pos + (k >> 1))]
             if (v := data[pos]) < 128:
                 pos += 1
@@ -92,11 +92,11 @@ def read_fields(data: bytes, count: int) -> list[Fields]:
                 v += high - 1 << 7
                 pos += 2
             else:
-                v, pos = read_uvarlong(data, pos)
-            if v != _NULL:
+                v, pos = read_uvarint(data, pos)
+            if not v & 1:
                 value = data[pos : (pos := pos + (v >> 1))]
             headers, pos = ((), pos + 1) if data[pos] == 0 else _read_headers(data, pos)
-            if pos != end or (size | delta) & 1 or (k & 1 and k != _NULL) or (v & 1 and v != _NULL):
+            if pos != end or (size | delta) & 1:
                 raise CorruptMessage(f"record {len(found)} of {count}: its lengths do not add up")
             found.append((time, delta, key, value, headers))
     except IndexError:
@@ -125,10 +125,10 @@ def _read_headers(data: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
             raise CorruptMessage(f"a header's name of {length} bytes where {len(data) - pos} are left")
         name = header_name(data[pos : pos + length])
         length, pos = read_varint(data, pos + length)
-        if length == -1:
+        if length < 0:
             headers.append((name, None))
             continue
-        if not 0 <= length <= len(data) - pos:
+        if length > len(data) - pos:
             raise CorruptMessage(f"a header's value of {length} bytes where {len(data) - pos} are left")
         headers.append((name, data[pos : pos + length]))
         pos += length
@@ -211,8 +211,8 @@ def check_records(
     """Check the first ``most`` of the ``count`` records that fill ``data`` from ``pos`` to ``end``, at 0.5 us
     each; the others must have room. False if it stopped, to check no more than ``most_headers`` in all.
 
-    As in Kafka, every negative length is a null, except a header name's. ``numbered``: offset deltas must be
-    0, 1 and so on. ``keyed``: no key may be null. Raises `CorruptMessage`, and `InvalidRecord` for such keys.
+    ``numbered``: offset deltas must be 0, 1 and so on. ``keyed``: no key may be null. Raises
+    `CorruptMessage`, and `InvalidRecord` for such keys.
     """
     checked = min(count, most)
     pos, without_key = _check_first(data, pos, end, checked, most_headers, numbered, keyed)
@@ -313,9 +313,9 @@ def _check_headers(data: Buffer, pos: int, end: int, most: int) -> tuple[int, in
 def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:
     """The key or value with its length at ``pos``, and the position after it."""
     length, pos = read_varint(data, pos)
-    if length == -1:
+    if length < 0:
         return None, pos
-    if not 0 <= length <= end - pos:
+    if length > end - pos:
         raise CorruptMessage(f"a field of {length} bytes where {end - pos} are left of its record")
     return data[pos : pos + length], pos + length
 

@@ -17,6 +17,7 @@ from pyspark_kafkalog.formats.batch import (
     verify_crc,
 )
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.formats.record import read_messages
 from pyspark_kafkalog.types import NewRecord
 from tests.support.formats.batch_bytes import LIMIT, THREE, decode, patched, with_block
 
@@ -138,10 +139,9 @@ def test_an_unknown_codec_is_unsupported_and_not_corrupt() -> None:
         ("0c 00 00 00 01 01 01", 1, "-1 headers"),
         ("10 00 00 00 01 01 02 01 00", 1, "name of -1 bytes"),
         ("10 00 00 00 01 01 02 04 00", 1, "name of 2 bytes where 1 are left"),
-        ("10 00 00 00 01 01 02 00 03", 1, "value of -2 bytes"),
         ("10 00 00 00 01 01 02 00 02", 1, "value of 1 bytes where 0 are left"),
         ("ff ff ff ff ff ff ff ff ff ff", 1, "64 bits"),
-        ("0c 00 00 00 ff ff ff ff ff ff ff", 1, "cut short"),
+        ("0c 00 00 00 ff ff ff ff ff ff ff", 1, "32 bits"),
     ],
 )
 def test_records_that_cannot_be_are_corrupt(block: str, count: int, why: str) -> None:
@@ -157,3 +157,13 @@ def test_offsets_that_do_not_rise_are_corrupt() -> None:
 
 def test_attributes_of_a_record_are_ignored() -> None:
     assert len(decode(with_block(bytes.fromhex("0c ff 00 00 01 01 00"), count=1))) == 1
+
+
+def test_every_negative_length_is_a_null() -> None:
+    block = bytes.fromhex("10 00 00 00 03 05 02 00 07")
+    (record,) = decode(with_block(block, count=1))
+    assert (record.key, record.value, record.headers) == (None, None, (("", None),))
+    ((*_, key, value, has_headers),) = read_messages(
+        memoryview(block), 1, base_offset=0, last_offset_delta=0, base_timestamp=0
+    )
+    assert (key, value, has_headers) == (None, None, True)

@@ -12,6 +12,7 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
 from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import NewRecord, TopicPartition
+from tests.support.formats.bad_batches import record, sealed
 from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, committed, kept, keyed, put, whole
 from tests.support.log.data_directories import overwrite
 from tests.support.log.logs import START_MS, open_log
@@ -59,6 +60,17 @@ def test_a_tombstone_goes_in_the_cleaning_after_its_horizon(tmp_path: Path) -> N
     put(log, *((b"k", b"value %d" % n) for n in range(12)))
     cleaner.run()
     assert {r.key for r in kept(log)} == {b"k"}
+
+
+def test_a_value_of_any_negative_length_is_a_tombstone(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    null = record(key=b"gone", value=None, value_length=-2)
+    log.append(bytearray(sealed(null, 1, Codec.NONE, timestamp=START_MS)))
+    put(log, *((b"k", b"value %d" % n) for n in range(12)))
+    cleaner_of(manager, clock).run()
+    assert kept(log)[0] == Kept(0, b"gone", None)
+    assert read_header(whole(log), 0).has_delete_horizon
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY])

@@ -46,7 +46,6 @@ from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord
 
-_NULL = 1
 _HALF = 1 << 63
 """Time differences wrap around at 64 bits, for readers too."""
 
@@ -112,7 +111,7 @@ class KeyOffsets:
                     pos += 1
                 else:
                     length, pos = read_uvarlong(block, pos)
-                if length != _NULL and (offset := base_offset + (delta >> 1)) >= start_offset:
+                if not length & 1 and (offset := base_offset + (delta >> 1)) >= start_offset:
                     key = block[pos : pos + (length >> 1)]
                     newest[key if length < _LONGER else digest(key).digest()] = offset
                 pos = end
@@ -226,15 +225,15 @@ class BatchFilter:
                 pos = key_at + 1
             else:
                 length, pos = read_uvarlong(block, key_at)
-            if length != _NULL:
+            if not length & 1:
                 key = block[pos : (pos := pos + (length >> 1))]
-                is_tombstone = block[pos] == _NULL
+                is_tombstone = bool(block[pos] & 1)
                 stays = offset >= end_offset or (
                     offset >= newest.get(key if length < _LONGER else digest(key).digest(), -1)
                     and (tombstones_stay or not is_tombstone)
                 )
             else:
-                is_tombstone = block[pos] == _NULL
+                is_tombstone = bool(block[pos] & 1)
                 stays = offset >= end_offset
             if not stays:
                 if begun >= 0:
