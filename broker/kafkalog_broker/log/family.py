@@ -109,9 +109,9 @@ class Check(Protocol):
         """
 
 
-Number = Callable[[memoryview, list[CheckedBatch], int, "int | None"], Checked]
-"""Assigns offsets from the third argument on, and the log append time if given, in place or in rewritten
-data. Returns the data and the batches with new sizes and times. Raises `MessageTooLarge`.
+Number = Callable[[memoryview, list[CheckedBatch], int, "int | None", int], Checked]
+"""Assigns offsets from the third argument on, the log append time if given, and the leader epoch, in place or
+in rewritten data. Returns the data and the batches with new sizes and times. Raises `MessageTooLarge`.
 """
 
 

@@ -66,12 +66,16 @@ class Log:
         *,
         flushed_offset: int,
         listed: SegmentList | None = None,
+        leader_epoch: int = 0,
     ) -> None:
-        """``flushed_offset``: records below it are durable. ``listed``: the stored segment list, or None."""
+        """``flushed_offset``: records below it are durable. ``listed``: the stored segment list, or None.
+        ``leader_epoch``: written into every batch; it is this log's for good, as a new owner's log is new.
+        """
         self.topic_partition = topic_partition
         self.path = path
         self.config = config
         self.directory = directory
+        self.leader_epoch = leader_epoch
         self._tools = tools
         self.family = tools.family
         self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
@@ -149,7 +153,9 @@ class Log:
                 numbered_from = self.end_offset
                 now_ms = self._tools.clock.time_ms()
                 append_time = now_ms if config.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-                view, batches = self.family.number(view, batches, numbered_from, append_time)
+                view, batches = self.family.number(
+                    view, batches, numbered_from, append_time, self.leader_epoch
+                )
         return self._append(
             given, view, batches, config, now_ms, numbered_from, guard=guard, in_sequence=not internal
         )
@@ -222,7 +228,7 @@ class Log:
                 return AppendResult(*duplicate, NO_TIMESTAMP, self.start_offset, 0, duplicate=True)
             base_offset = self.end_offset
             if base_offset != numbered_from:
-                view, batches = self.family.number(view, batches, base_offset, append_time)
+                view, batches = self.family.number(view, batches, base_offset, append_time, self.leader_epoch)
             end_offset = self._write(view, batches, now_ms)
             aborted = self._producers.record_all(batches, base_offset, now_ms, marker)
             if aborted is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafkalog_broker.disk.data_directory import META_NAME, DataDirectory
@@ -92,7 +92,7 @@ def set_partitions_aside(
     if not staying:
         records.remove(name)
         return None
-    rest = StoredTopic(topic.topic_id, tuple(sorted(staying)), topic.overrides, topic.generation, topic.total)
+    rest = replace(topic, partitions=tuple(sorted(staying)))
     records.put(name, rest)
     return rest
 

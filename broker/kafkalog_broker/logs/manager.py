@@ -201,10 +201,12 @@ class LogManager:
         generation: str = SINCE_08.generation,
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
+        epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """Create a topic atomically; its ``generation`` never changes. ``numbers``: this broker's partitions,
-        ascending, if others have the rest. ``starts``: first offsets. Raises `TopicAlreadyExists`,
-        `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing was created.
+        ascending, if others have the rest. ``starts``: first offsets; ``epochs``: leader epochs. Raises
+        `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing
+        was created.
         """
         family = family_of(generation)
         family.check_name(name, ())
@@ -212,7 +214,7 @@ class LogManager:
             raise InvalidPartitions(f"a topic has at least one partition, not {partition_count}")
         self.defaults.overridden(overrides or {})  # raises if invalid
         here = tuple(range(partition_count) if numbers is None else numbers)
-        topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count)
+        topic = StoredTopic(topic_id, here, dict(overrides or {}), generation, partition_count, epochs)
         with self._lock:
             if name in self.topics or name in self._making or name in self._leaving:
                 raise TopicAlreadyExists(f"topic {name} exists")
@@ -245,8 +247,9 @@ class LogManager:
         *,
         numbers: Sequence[int] | None = None,
         starts: Mapping[int, int] = MappingProxyType({}),
+        epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Extend a topic to ``total`` partitions, all or none; ``numbers`` and ``starts`` as in
+        """Extend a topic to ``total`` partitions, all or none; ``numbers``, ``starts`` and ``epochs`` as in
         `create_topic`. Raises `UnknownTopicOrPartition`, `InvalidPartitions`, `StorageError`.
         """
         with self._lock:
@@ -258,7 +261,8 @@ class LogManager:
             self._making.add(name)
         try:
             added = range(len(old.partitions), total) if numbers is None else numbers
-            logs = self._make_partitions(name, old, added, starts)
+            new = replace(old, partitions=tuple(added), epochs=epochs)
+            logs = self._make_partitions(name, new, added, starts)
             with self._lock:
                 now = self.topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
@@ -267,7 +271,8 @@ class LogManager:
                 for log in logs.values():
                     log.config = self.defaults.overridden(now.overrides)
                 here = tuple(sorted({*now.partitions, *added}))
-                topic = StoredTopic(now.topic_id, here, now.overrides, now.generation, max(total, now.total))
+                total = max(total, now.total)
+                topic = replace(now, partitions=here, total=total, epochs={**now.epochs, **new.epochs})
                 self._commit(name, topic, self._stores[name], logs)
         finally:
             self._settle(self._making, name)

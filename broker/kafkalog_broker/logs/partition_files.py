@@ -63,6 +63,7 @@ def open_partition(
     config: LogConfig,
     tools: LogTools,
     *,
+    leader_epoch: int = 0,
     clean: CleanState | None = None,
     recovery_point: int = 0,
     truncate_missing: bool = False,
@@ -71,7 +72,7 @@ def open_partition(
     loaded = Loading(path, config, tools, clean, recovery_point, truncate_missing).run()
     log = Log(
         partition, path, loaded.segments, config, directory, tools,
-        flushed_offset=loaded.flushed_offset, listed=loaded.listed,
+        flushed_offset=loaded.flushed_offset, listed=loaded.listed, leader_epoch=leader_epoch,
     )  # fmt: skip
     if clean is None or clean.in_transaction:
         log.load_producers()
@@ -106,7 +107,9 @@ def make_partitions(
             write_partition_metadata(files, path, topic)
             if number in starts:
                 replace_file(files, path / segment_name(starts[number]), b"", durable=True)
-            made[partition] = open_partition(directory, partition, config, tools)
+            made[partition] = open_partition(
+                directory, partition, config, tools, leader_epoch=topic.epoch(number)
+            )
         except OSError as e:
             remove_partitions(files, made, path)
             raise directory.refused(f"making {path.name}", e) from e

@@ -152,7 +152,8 @@ class Startup:
             self._own(directory.path / name, partition, topic)
             self.logs[partition] = open_partition(
                 directory, partition, config, self._tools[topic.generation],
-                clean=clean, recovery_point=point, truncate_missing=self._truncate_missing,
+                leader_epoch=topic.epoch(partition.partition), clean=clean, recovery_point=point,
+                truncate_missing=self._truncate_missing,
             )  # fmt: skip
         except MissingSegments as e:
             _logger.error("%s is offline: %s", partition, e)

@@ -2,7 +2,8 @@
 
 A topic exists from when its record is durable until that says ``deleting``; directories are created before
 and removed after, so a start can complete or undo them. Properties: ``topic.id``, ``partitions`` (over all
-brokers), ``partitions.here`` if others have some, ``generation``, ``deleting``, ``config.<name>``.
+brokers), ``partitions.here`` if others have some, ``leader.epochs`` of partitions here (``3:1``; 0 is left
+out), ``generation``, ``deleting``, ``config.<name>``.
 """
 
 from __future__ import annotations
@@ -28,16 +29,25 @@ _CONFIG = "config."
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """A stored topic: ``partitions`` here, ascending; ``total`` over all brokers; its own ``overrides``."""
+    """A stored topic: ``partitions`` here, ascending; ``total`` over all brokers; its own ``overrides``;
+    the leader ``epochs`` of partitions here that are not 0.
+    """
 
     topic_id: UUID
     partitions: tuple[int, ...]
     overrides: Mapping[str, str] = field(default_factory=dict)
     generation: str = SINCE_08.generation
     total: int = 0
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total", max(self.total, max(self.partitions, default=-1) + 1))
+        here = self.epochs.keys() & set(self.partitions) if self.epochs else ()
+        object.__setattr__(self, "epochs", {number: self.epochs[number] for number in sorted(here)})
+
+    def epoch(self, number: int) -> int:
+        """A partition's leader epoch: how often `forget` has given it to another broker."""
+        return self.epochs.get(number, 0)
 
 
 def directory_name(partition: TopicPartition) -> str:
@@ -89,6 +99,8 @@ class TopicStore:
         }
         if len(topic.partitions) < topic.total:
             fields["partitions.here"] = ",".join(map(str, topic.partitions))
+        if topic.epochs:
+            fields["leader.epochs"] = ",".join(f"{number}:{epoch}" for number, epoch in topic.epochs.items())
         if deleting:
             fields["deleting"] = "true"
         fields |= {_CONFIG + key: value for key, value in topic.overrides.items()}
@@ -156,12 +168,14 @@ def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
         fields = parse_properties(data.decode("utf-8"))
         here, total = fields.get("partitions.here"), int(fields["partitions"])
         numbers = range(total) if here is None else map(int, here.split(","))
+        epochs = (each.partition(":") for each in fields.get("leader.epochs", "").split(",") if each)
         topic = StoredTopic(
             decode_id(fields["topic.id"]),
             tuple(numbers),
             {key.removeprefix(_CONFIG): value for key, value in fields.items() if key.startswith(_CONFIG)},
             fields["generation"],
             total,
+            {int(number): int(epoch) for number, _, epoch in epochs},
         )
     except (KeyError, ValueError, KafkaError) as e:
         raise StorageError(f"{path} is not a topic's record: {e!r}") from e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -10,6 +11,8 @@ import pytest
 from kafkalog_broker.logs.cluster_data import RegistryNote
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import StorageError, UnknownTopicOrPartition
+from pyspark_kafkalog.formats.batch import read_header
+from pyspark_kafkalog.formats.message_set import frames
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.logs import batch, crash, open_manager, values
 
@@ -56,6 +59,40 @@ def test_a_topic_of_which_others_have_the_last_partitions_is_known_with_its_tota
     assert manager.topics["t"] == StoredTopic(ID, (0, 2), {"retention.ms": "5"}, total=6)
     manager.add_partitions("t", 8, numbers=(7,))
     assert manager.topics["t"] == StoredTopic(ID, (0, 2, 7), {"retention.ms": "5"}, total=8)
+
+
+def test_a_log_keeps_its_leader_epoch_and_writes_it_into_every_batch(tmp_path: Path) -> None:
+    manager = open_manager(tmp_path)
+    manager.create_topic("t", ID, 4, numbers=(0, 1), starts={1: 50}, epochs={1: 2, 3: 9})
+    manager.add_partitions("t", 5, numbers=(4,), epochs={1: 8, 4: 3})
+    manager.set_overrides("t", {"retention.ms": "5"})
+    crash(manager)
+    assert "\nleader.epochs=1:2,4:3\n" in (tmp_path / ".topics" / "t.topic").read_text()
+    manager = open_manager(tmp_path)
+    assert manager.topics["t"].epochs == {1: 2, 4: 3}
+    for number, epoch in ((0, 0), (1, 2), (4, 3)):
+        log = manager.log(TopicPartition("t", number))
+        assert log.leader_epoch == epoch
+        log.append(batch(b"a") + batch(b"b"))
+        log.end_transaction(7, 0, commit=True)
+        with closing(log.read(log.start_offset, 1 << 20, at_least_one=True)) as piece:
+            data = memoryview(piece.read())
+        positions = [frame.position for frame in frames(data, start_offset=0)]
+        assert [read_header(data, each).partition_leader_epoch for each in positions] == [epoch] * 3
+    manager.set_aside("t", ID, [1])
+    assert manager.topics["t"].epochs == {4: 3}
+    crash(manager)
+
+
+@pytest.mark.parametrize("epochs", ["x", "1", "1:", ":1", "1:x"])
+def test_damaged_leader_epochs_are_named(tmp_path: Path, epochs: str) -> None:
+    manager = open_manager(tmp_path)
+    manager.create_topic("t", ID, 2)
+    crash(manager)
+    with (tmp_path / ".topics" / "t.topic").open("a") as record:
+        record.write(f"leader.epochs={epochs}\n")
+    with pytest.raises(StorageError, match=r"t\.topic is not a topic's record"):
+        open_manager(tmp_path)
 
 
 def test_a_total_is_never_less_than_the_partitions_here() -> None:

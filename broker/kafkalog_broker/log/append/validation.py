@@ -53,10 +53,6 @@ from pyspark_kafkalog.formats.record import check_records
 from pyspark_kafkalog.formats.v07 import check_produced, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
-LEADER_EPOCH = 0
-"""Written into every batch: without replicas the leader never changes."""
-
-
 _LAST_CODEC = int(max(Codec))
 
 _SMALLEST_RECORD = 7
@@ -197,14 +193,18 @@ def _open_records(closed: _Closed, config: LogConfig, max_bytes: int, *, at_once
 
 
 def assign_offsets(
-    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+    data: memoryview,
+    batches: list[CheckedBatch],
+    base_offset: int,
+    log_append_time_ms: int | None,
+    leader_epoch: int,
 ) -> list[CheckedBatch]:
     """Number the batches in place; returns them with times. Log append time needs a new checksum."""
     position = 0
     for batch in batches:
         assign(
             data, position,
-            base_offset=base_offset, leader_epoch=LEADER_EPOCH, log_append_time=log_append_time_ms,
+            base_offset=base_offset, leader_epoch=leader_epoch, log_append_time=log_append_time_ms,
         )  # fmt: skip
         base_offset += batch.offset_count
         position += batch.size
@@ -286,11 +286,15 @@ def check_entries(
 
 
 def number_entries(
-    data: memoryview, batches: list[CheckedBatch], base_offset: int, log_append_time_ms: int | None
+    data: memoryview,
+    batches: list[CheckedBatch],
+    base_offset: int,
+    log_append_time_ms: int | None,
+    leader_epoch: int,
 ) -> Checked:
     """Number the entries from ``base_offset``, in place except compressed v0. Raises as `number_sets`."""
     if batches[0].magic == MAGIC:
-        return data, assign_offsets(data, batches, base_offset, log_append_time_ms)
+        return data, assign_offsets(data, batches, base_offset, log_append_time_ms, leader_epoch)
     return number_sets(data, batches, base_offset, log_append_time_ms)
 
 
@@ -522,7 +526,12 @@ def check_v07(
 
 
 def leave_as_they_are(
-    data: memoryview, batches: list[CheckedBatch], _base_offset: int, _log_append_time_ms: int | None, /
+    data: memoryview,
+    batches: list[CheckedBatch],
+    _base_offset: int,
+    _log_append_time_ms: int | None,
+    _leader_epoch: int,
+    /,
 ) -> Checked:
-    """0.7 messages hold neither offset nor time, so their bytes stay unchanged."""
+    """0.7 messages hold no offset, time or epoch, so their bytes stay unchanged."""
     return data, batches
