@@ -6,8 +6,8 @@ Below the prefix of `JsonLayout`, all persistent:
   emptied; members (see `RegistryNode`); changes, the last ones: version of this node after it, topic, tag
 * ``/brokers/topics/<topic>``: JSON with version 3, topic_id, partitions (the brokers of each, the owner
   first), adding_replicas and removing_replicas, both empty. Ours: pending, partitions that their owners have
-  not created yet; starts, first offsets other than 0. Without partitions the topic does not exist, and
-  brokers_07 lists the brokers with a Kafka 0.7 topic of this name
+  not created yet; starts and leader_epochs, first offsets and leader epochs other than 0. Without partitions
+  the topic does not exist, and brokers_07 lists the brokers with a Kafka 0.7 topic of this name
 * ``/config/topics/<topic>``: JSON with version 1 and config
 * ``/admin/delete_topics/<id>``, ours: JSON with version 1, name, and the brokers that have yet to remove it
 * ``/latest_producer_id_block``: JSON with version 1, broker, block_start and block_end as text, inclusive:
@@ -60,12 +60,15 @@ NOBODY = -1  # owner of a partition that no broker has claimed since ZooKeeper w
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """A topic. ``pending`` partitions are not created yet; ``starts`` has first offsets other than 0."""
+    """A topic. ``pending`` partitions are not created yet; ``starts`` has first offsets other than 0,
+    ``epochs`` leader epochs other than 0: how many owners a partition had before.
+    """
 
     topic_id: UUID
     owners: tuple[int, ...]
     pending: frozenset[int] = frozenset()
     starts: Mapping[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class DeletedTopic(NamedTuple):
@@ -128,6 +131,7 @@ class ClusterNodes:
 
 
 def write_topic(topic: TopicNode) -> bytes:
+    numbered = {"starts": topic.starts, "leader_epochs": topic.epochs}
     return json_bytes(
         {
             "version": 3,
@@ -136,7 +140,7 @@ def write_topic(topic: TopicNode) -> bytes:
             "adding_replicas": {},
             "removing_replicas": {},
             "pending": sorted(topic.pending),
-            **({"starts": {str(n): start for n, start in topic.starts.items()}} if topic.starts else {}),
+            **{name: {str(n): value for n, value in row.items()} for name, row in numbered.items() if row},
         }
     )
 
@@ -148,8 +152,10 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
         return None  # a parent of the partitions that some broker registered
     fields = json_object(data, what)
     partitions, pending = fields.get("partitions"), fields.get("pending", [])
-    starts = fields.get("starts", {})
-    if not isinstance(partitions, dict) or not isinstance(pending, list) or not isinstance(starts, dict):
+    starts, epochs = fields.get("starts", {}), fields.get("leader_epochs", {})
+    if not isinstance(pending, list) or not all(
+        isinstance(each, dict) for each in (partitions, starts, epochs)
+    ):
         raise MalformedNode(what, data)
     if not partitions:
         return None
@@ -158,15 +164,16 @@ def read_topic(name: str, data: bytes) -> TopicNode | None:
         if not NUMBER.fullmatch(number) or not isinstance(brokers, list) or not all(map(is_count, brokers)):
             raise MalformedNode(what, data)
         owners[int(number)] = brokers[0] if brokers else NOBODY
-    if max(owners) >= MAX_PARTITIONS or not all(is_count(number) for number in (*pending, *starts.values())):
+    counts = (*pending, *starts.values(), *epochs.values())
+    if max(owners) >= MAX_PARTITIONS or not all(map(is_count, counts)):
         raise MalformedNode(what, data)
     try:
         topic_id = decode_id(str(fields.get("topic_id")))
-        first = {int(number): start for number, start in starts.items()}
+        first, epochs = ({int(n): value for n, value in row.items()} for row in (starts, epochs))
     except ValueError:
         raise MalformedNode(what, data) from None
     every = tuple(owners.get(n, NOBODY) for n in range(max(owners) + 1))
-    return TopicNode(topic_id, every, frozenset(pending), first)
+    return TopicNode(topic_id, every, frozenset(pending), first, epochs)
 
 
 def write_name_07(brokers: Collection[int]) -> bytes:

@@ -255,8 +255,11 @@ class V07Layout(_GroupPaths):
         broker: int,
         partitions: int,
         numbers: Collection[int] | None = None,  # noqa: ARG002
+        epochs: Mapping[int, int] = MappingProxyType({}),  # noqa: ARG002
     ) -> dict[str, bytes]:
-        """Znodes that register partitions on a broker; ``numbers`` selects some where brokers share them."""
+        """Znodes that register partitions on a broker; ``numbers`` selects some where brokers share them.
+        ``epochs`` are leader epochs other than 0.
+        """
         return {f"{self.topic(topic)}/{broker}": b"%d" % partitions}
 
     def topic_child(self, topic: str, child: str) -> str:
@@ -322,13 +325,21 @@ class JsonLayout(_GroupPaths):
         return f"{self.topics}/{checked_name(topic)}/partitions"
 
     def topic_nodes(
-        self, topic: str, broker: int, partitions: int, numbers: Collection[int] | None = None
+        self,
+        topic: str,
+        broker: int,
+        partitions: int,
+        numbers: Collection[int] | None = None,
+        epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> dict[str, bytes]:
-        # Without replicas there is no election, so epochs do not change.
         state = {"controller_epoch": 1, "leader": broker, "version": 1, "leader_epoch": 0, "isr": [broker]}
-        data = json_bytes(state)
-        here = range(partitions) if numbers is None else numbers
-        return {self.topic_child(topic, str(number)): data for number in here}
+        usual = json_bytes(state)
+        return {
+            self.topic_child(topic, str(number)): (
+                json_bytes({**state, "leader_epoch": epochs[number]}) if number in epochs else usual
+            )
+            for number in (range(partitions) if numbers is None else numbers)
+        }
 
     def topic_child(self, topic: str, child: str) -> str:
         return f"{self.topic(topic)}/{child}/state"

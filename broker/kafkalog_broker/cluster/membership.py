@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
@@ -88,7 +88,7 @@ class Membership:
             is_ours = self.ownership.is_ours
             here = tuple(n for n in topic.partitions if is_ours(TopicPartition(name, n)))
             if here:
-                found[name] = StoredTopic(topic.topic_id, here, topic.overrides, topic.generation)
+                found[name] = replace(topic, partitions=here)
         return found
 
     def reconcile(self) -> bool:
@@ -125,15 +125,18 @@ class Membership:
         wanted = self._wanted(topic)
         if not wanted:
             return
-        here, topic_id = self.logs.topics.get(name), topic.stored.topic_id
+        here, topic_id, count = self.logs.topics.get(name), topic.stored.topic_id, len(topic.owners)
+        starts, epochs = topic.starts, topic.stored.epochs
         try:
             if here is None:
-                overrides, count = topic.stored.overrides, len(topic.owners)
-                self.logs.create_topic(name, topic_id, count, overrides, numbers=wanted, starts=topic.starts)
+                overrides = topic.stored.overrides
+                self.logs.create_topic(
+                    name, topic_id, count, overrides, numbers=wanted, starts=starts, epochs=epochs
+                )
             elif here.topic_id != topic_id:
                 raise TopicAlreadyExists(f"an older topic {name!r} is still on this broker")
             elif missing := [number for number in wanted if number not in here.partitions]:
-                self.logs.add_partitions(name, len(topic.owners), numbers=missing, starts=topic.starts)
+                self.logs.add_partitions(name, count, numbers=missing, starts=starts, epochs=epochs)
         except (TopicAlreadyExists, InvalidPartitions) as e:
             raise ServerError(ErrorCode.LEADER_NOT_AVAILABLE, str(e)) from e
         self.registry.report_made(name, topic_id, wanted)

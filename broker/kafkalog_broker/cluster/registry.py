@@ -210,7 +210,9 @@ class TopicRegistry:
     def offer(
         self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
     ) -> ClusterView:
-        """Register what a broker had before it joined. ``starts`` are first offsets above 0."""
+        """Register what a broker had before it joined, with its leader epochs. ``starts`` are first offsets
+        above 0.
+        """
 
         def plan(view: ClusterView) -> Edit | None:
             topic = view.topics.get(name)
@@ -223,12 +225,15 @@ class TopicRegistry:
                 owners[number] = broker
             first = dict(topic.starts if topic is not None else {})
             first |= {number: starts[number] for number in taken if number in starts}
+            epochs = dict(topic.stored.epochs if topic is not None else {})
+            epochs |= {number: mine.epochs[number] for number in taken if number in mine.epochs}
             if topic is None:
-                node = TopicNode(mine.topic_id, tuple(owners), starts=first)
+                node = TopicNode(mine.topic_id, tuple(owners), starts=first, epochs=epochs)
                 return Edit(self._new_topic(view, name, node, mine.overrides))
             if tuple(owners) == topic.owners:
                 return None
-            return Edit([self._replaced(name, topic, owners=tuple(owners), starts=first)])
+            changes = {"owners": tuple(owners), "starts": first, "epochs": epochs}
+            return Edit([self._replaced(name, topic, **changes)])
 
         return self._change(plan, name)
 
@@ -348,7 +353,7 @@ class TopicRegistry:
         """Give the partitions of a broker that is gone for good to ``heirs``, which create them empty; also
         partitions without an owner if it was the last broker awaited. Their offsets begin at ``now_us``, the
         time in microseconds, and far above the previous start: no old log got a million records a second
-        since 1970. Its pending removals of deleted topics count as done.
+        since 1970. Their leader epochs rise by one. Its pending removals of deleted topics count as done.
         """
         view = self.sync()
         for name, topic in view.topics.items():
@@ -377,8 +382,14 @@ class TopicRegistry:
         new = dict(zip(lost, spread(view, heirs, len(lost)), strict=True))
         owners = tuple(new.get(number, owner) for number, owner in enumerate(topic.owners))
         starts = {number: max(now_us, topic.starts.get(number, 0) + _HAND_OVER_STEP) for number in lost}
-        pending, starts = topic.pending | {*lost}, {**topic.starts, **starts}
-        return Edit([self._replaced(name, topic, owners=owners, pending=pending, starts=starts)])
+        epochs = {number: topic.stored.epoch(number) + 1 for number in lost}
+        changes = {
+            "owners": owners,
+            "pending": topic.pending | {*lost},
+            "starts": {**topic.starts, **starts},
+            "epochs": {**topic.stored.epochs, **epochs},
+        }
+        return Edit([self._replaced(name, topic, **changes)])
 
     def take_ids(self, at_least: int, count: int) -> int:
         """The first of ``count`` producer ids, reserved, none below ``at_least``. Raises `StorageError`."""
@@ -479,7 +490,8 @@ class TopicRegistry:
 
     def _replaced(self, name: str, topic: ClusterTopic, **changes: Any) -> Replacement:
         """``changes`` are those of a `TopicNode`."""
-        node = TopicNode(topic.stored.topic_id, topic.owners, topic.pending, topic.starts)
+        stored = topic.stored
+        node = TopicNode(stored.topic_id, topic.owners, topic.pending, topic.starts, stored.epochs)
         return Replacement(self._nodes.topic(name), write_topic(replace(node, **changes)), topic.version)
 
 

@@ -112,7 +112,8 @@ class RegistryReader:
         overrides = {} if config is None else read_config(name, config.data)
         if topic is None:
             return None
-        stored = StoredTopic(topic.topic_id, tuple(range(len(topic.owners))), overrides)
+        every = tuple(range(len(topic.owners)))
+        stored = StoredTopic(topic.topic_id, every, overrides, epochs=topic.epochs)
         return ClusterTopic(
             stored, topic.owners, topic.pending, _version(node), _version(config), topic.starts
         )

@@ -59,7 +59,9 @@ class Presence:
             if topic.generation != self.generation or name in INTERNAL_TOPICS:
                 continue
             try:
-                found |= self.layout.topic_nodes(name, self.node.id, len(topic.partitions), topic.partitions)
+                found |= self.layout.topic_nodes(
+                    name, self.node.id, len(topic.partitions), topic.partitions, topic.epochs
+                )
             except InvalidConfig as e:
                 _log.warning("topic %r is not registered: %s", name, e)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -244,6 +245,22 @@ def test_partitions_that_were_given_up_begin_far_above_all_that_were_given_out(m
     assert starts[0] == 1 << 40
 
 
+def test_a_partitions_leader_epoch_is_how_many_owners_it_had_before(made: Made) -> None:
+    registry = made(1)
+    old = create(registry, "t", 1, 2)
+    assert registry.sync().topics["t"].stored.epochs == {}
+    registry.report_made("t", old, [0, 1])
+    registry.forget(2, [1], 9)
+    assert registry.sync().topics["t"].stored.epochs == {1: 1}
+    registry.forget(1, [3], 9)
+    registry.report_made("t", old, [0, 1])
+    registry.widen("t", old, 3, lambda _, n: (1,) * n)
+    assert made(2).sync().topics["t"].stored.epochs == {0: 1, 1: 2}
+    registry.delete("t", old)
+    create(registry, "t", 1, 1)
+    assert registry.sync().topics["t"].stored.epochs == {}
+
+
 def test_partitions_that_nobody_brought_are_given_up_with_the_last_broker_that_could_have_them(
     made: Made,
 ) -> None:
@@ -339,13 +356,13 @@ def test_a_deleted_topic_leaves_nothing_and_can_be_created_again(made: Made, zoo
 def test_what_brokers_bring_is_added_to_what_others_have_brought(made: Made) -> None:
     one, other = made(1), made(2)
     mine = StoredTopic(uuid4(), (0, 3), {"retention.ms": "7"})
-    one.offer("t", mine, 1, {3: 70})
+    one.offer("t", replace(mine, epochs={3: 2}), 1, {3: 70})
     assert one.sync().topics["t"].owners == (1, -1, -1, 1)
-    other.offer("t", StoredTopic(mine.topic_id, (1, 3, 4)), 2, {1: 50, 3: 60})
+    other.offer("t", StoredTopic(mine.topic_id, (1, 3, 4), epochs={1: 4, 3: 1}), 2, {1: 50, 3: 60})
     other.offer("t", StoredTopic(uuid4(), (2,)), 2)
     seen = one.sync().topics["t"]
     assert (seen.owners, seen.pending, seen.starts) == ((1, 2, -1, 1, 2), frozenset(), {1: 50, 3: 70})
-    assert seen.stored.overrides == {"retention.ms": "7"}
+    assert (seen.stored.overrides, seen.stored.epochs) == ({"retention.ms": "7"}, {1: 4, 3: 2})
 
 
 def test_another_clients_changes_of_a_znode_keep_no_topic_from_being_changed(

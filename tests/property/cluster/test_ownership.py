@@ -113,6 +113,7 @@ class Cluster(RuleBasedStateMachine):
         self.made: dict[UUID, tuple[str, int]] = {}
         self.given_up: set[int] = set()
         self.forgotten: dict[Key, int] = {}
+        self.epochs: dict[Key, int] = defaultdict(int)
         self.lost: set[Key] = set()
         self.unsure: set[Key] = set()
         self.emptied = False
@@ -179,8 +180,14 @@ class Cluster(RuleBasedStateMachine):
         key = broker.logs.topics[name].topic_id, partition
         self.count += 1
         record = Record(log.append(batch(b"%d" % self.count)).base_offset, b"%d" % self.count)
+        registered = broker.ownership.topic(name)
+        assert registered is not None
         if key not in self.unsure:
             assert record.offset > self.forgotten.get(key, -1), "an offset of records that were given up"
+            assert log.leader_epoch == registered.stored.epoch(partition)
+            assert log.leader_epoch >= self.epochs[key], (
+                "requests of an earlier owner's clients are not fenced"
+            )
         self.acknowledged[key].append(record)
 
     # What happens to brokers.
@@ -338,6 +345,7 @@ class Cluster(RuleBasedStateMachine):
                     # Once ZooKeeper was emptied, nobody knows of a start that was ahead of the clock.
                     self.forgotten[key] = min(last, self.time_us - 1) if owner == NOBODY else last
                     self.lost.discard(key)  # its new owner has it, empty
+                    self.epochs[key] = topic.stored.epoch(partition) + 1
         if goes_on:
             self.let_a_process_go_on(number)
         for heir in heirs:

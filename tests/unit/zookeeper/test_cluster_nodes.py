@@ -47,9 +47,20 @@ def test_the_nodes_are_those_of_kafka() -> None:
         NODES.topic("a/b")
 
 
-@given(st.uuids(), st.lists(st.integers(-1, 1 << 31), min_size=1, max_size=20), st.sets(st.integers(0, 20)))
-def test_a_topic_is_read_as_it_was_written(topic_id: UUID, owners: list[int], pending: set[int]) -> None:
-    topic = TopicNode(topic_id, tuple(owners), frozenset(pending))
+_COUNTS = st.dictionaries(st.integers(0, 20), st.integers(1, 1 << 31))
+
+
+@given(
+    st.uuids(),
+    st.lists(st.integers(-1, 1 << 31), min_size=1, max_size=20),
+    st.sets(st.integers(0, 20)),
+    _COUNTS,
+    _COUNTS,
+)
+def test_a_topic_is_read_as_it_was_written(
+    topic_id: UUID, owners: list[int], pending: set[int], starts: dict[int, int], epochs: dict[int, int]
+) -> None:
+    topic = TopicNode(topic_id, tuple(owners), frozenset(pending), starts, epochs)
     assert read_topic("t", write_topic(topic)) == topic
     deleted = DeletedTopic(topic_id, "t", frozenset(pending))
     assert read_deleted(NODES.deletion(topic_id).rpartition("/")[2], write_deleted(deleted)) == deleted
@@ -72,6 +83,9 @@ def test_a_topic_without_partitions_does_not_exist_but_07_may_use_its_name() -> 
         b"\xff", b"[]", b'{"partitions":[]}', b'{"partitions":{"x":[1]}}', b'{"partitions":{"0":1}}',
         b'{"partitions":{"0":["1"]}}', b'{"partitions":{"0":[1]}}', b'{"partitions":{"999999999":[1]}}',
         b'{"topic_id":"AQIDBAUGBwgJCgsMDQ4PEA","partitions":{"0":[1]},"pending":[true]}',
+        b'{"topic_id":"AQIDBAUGBwgJCgsMDQ4PEA","partitions":{"0":[1]},"leader_epochs":[1]}',
+        b'{"topic_id":"AQIDBAUGBwgJCgsMDQ4PEA","partitions":{"0":[1]},"leader_epochs":{"0":-1}}',
+        b'{"topic_id":"AQIDBAUGBwgJCgsMDQ4PEA","partitions":{"0":[1]},"leader_epochs":{"x":1}}',
     ],
 )  # fmt: skip
 def test_what_is_no_topic_of_ours_is_refused(data: bytes) -> None:

@@ -45,6 +45,8 @@ def test_the_paths_of_the_later_papers() -> None:
     assert list(nodes) == [f"/brokers/topics/clicks/partitions/{n}/state" for n in (0, 1)]
     state = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3]}'
     assert set(nodes.values()) == {state}
+    later = JSON.topic_nodes("clicks", 3, 2, (1, 4), {4: 2})
+    assert list(later.values()) == [state, state.replace(b'"leader_epoch":0', b'"leader_epoch":2')]
     assert JSON.offset("g", "clicks", JSON.partition_name(3, 1)) == "/consumers/g/offsets/clicks/1"
     assert JSON.cluster_id == "/cluster/id"
 
