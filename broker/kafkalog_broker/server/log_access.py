@@ -19,18 +19,7 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, ServerError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 
-LEADER_EPOCH = 0
-
-_NOT_GIVEN = -1
-
-
-def check_leader_epoch(partition: TopicPartition, epoch: int) -> None:
-    """Raises `ServerError`: UNKNOWN_LEADER_EPOCH above ours, FENCED_LEADER_EPOCH below; -1 is none."""
-    if epoch in (_NOT_GIVEN, LEADER_EPOCH):
-        return
-    code = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > LEADER_EPOCH else ErrorCode.FENCED_LEADER_EPOCH
-    raise ServerError(code, f"{partition}: leader epoch {epoch}; the leader's is {LEADER_EPOCH}")
-
+_ANY_EPOCH = -1
 
 REQUEST_BYTES = 2 << 20
 """Bytes that one request may have read or made in Python, half of them for its first partition: each MiB of
@@ -122,6 +111,10 @@ class ReadableLog(Protocol):
     """What handlers read of a log: a `Log`, or a view of one. `Log` documents the methods."""
 
     @property
+    def leader_epoch(self) -> int:
+        """The epoch of all its batches."""
+
+    @property
     def start_offset(self) -> int:
         """First offset that can be read."""
 
@@ -183,16 +176,25 @@ class LogAccess:
             if self.ownership is None or not self.ownership.known:
                 raise
 
-    def readable(self, partition: TopicPartition, allowance: Allowance) -> ReadableLog:
-        """Within a part of the request's ``allowance``; a log of another family through its view."""
+    def readable(
+        self, partition: TopicPartition, allowance: Allowance, leader_epoch: int = _ANY_EPOCH
+    ) -> ReadableLog:
+        """Within a part of the request's ``allowance``; a log of another family through its view. Raises
+        `ServerError` FENCED_LEADER_EPOCH if ``leader_epoch`` is below ours, UNKNOWN_LEADER_EPOCH if above.
+        """
         log = self._find(partition)
+        view = None
         if log.family is self.family:
             self._check(partition)
-            return log
-        view = self.views.get(log.family.generation)
-        if view is None:
+        elif (view := self.views.get(log.family.generation)) is None:
             raise self._foreign(log)
-        return view(log, allowance.part())
+        if leader_epoch not in (_ANY_EPOCH, log.leader_epoch):
+            is_newer = leader_epoch > log.leader_epoch
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.FENCED_LEADER_EPOCH
+            raise ServerError(
+                code, f"{partition}: leader epoch {leader_epoch}; the leader's is {log.leader_epoch}"
+            )
+        return log if view is None else view(log, allowance.part())
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
         self.log(partition)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.topic_store import StoredTopic
-from kafkalog_broker.server.log_access import LEADER_EPOCH
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api import metadata as api
 from pyspark_kafkalog.types import TopicPartition
@@ -31,6 +31,7 @@ class _Owners(NamedTuple):
     pending: frozenset[int] = frozenset()
     offline: frozenset[TopicPartition] = frozenset()
     we_serve: bool = True
+    epochs: Mapping[int, int] = MappingProxyType({})
 
     def owner(self, number: int) -> int:
         if self.owners is None:
@@ -87,7 +88,7 @@ class MetadataCache:
     def _owners(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> _Owners:
         ownership = self._ownership
         if ownership is None or not ownership.shares(topic):
-            return _Owners(self._node_id, brokers)
+            return _Owners(self._node_id, brokers, epochs=topic.epochs)
         shared = ownership.topic(name)
         return _Owners(
             self._node_id,
@@ -96,6 +97,7 @@ class MetadataCache:
             frozenset() if shared is None else shared.pending,
             ownership.offline,
             ownership.serves,
+            {} if shared is None else shared.stored.epochs,
         )
 
     def _forget(self, key: tuple[str, int, int]) -> None:
@@ -116,12 +118,12 @@ def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) 
 
 def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[api.MetadataResponsePartition]:
     for number in topic.partitions:
-        owner = owners.owner(number)
+        owner, epoch = owners.owner(number), owners.epochs.get(number, 0)
         if owners.leads(owner, TopicPartition(name, number)):
             yield api.MetadataResponsePartition(
                 partition_index=number,
                 leader_id=owner,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=epoch,
                 replica_nodes=(owner,),
                 isr_nodes=(owner,),
             )
@@ -130,5 +132,6 @@ def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[api.
                 error_code=ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=number,
                 leader_id=-1,
+                leader_epoch=epoch,
                 replica_nodes=() if owner < 0 else (owner,),
             )

@@ -18,7 +18,7 @@ from kafkalog_broker.log.file_slice import MemorySlice
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import SegmentFacts
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.server.log_access import LEADER_EPOCH, Allowance
+from kafkalog_broker.server.log_access import Allowance
 from pyspark_kafkalog.errors import (
     CorruptMessage,
     ErrorCode,
@@ -76,6 +76,10 @@ class LogAsBatches:
     log: Log
     allowance: Allowance
     shared: View07
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.log.leader_epoch
 
     @property
     def start_offset(self) -> int:
@@ -150,7 +154,9 @@ class LogAsBatches:
         return found
 
     def _convert(self, entry: memoryview, offset: int) -> ConvertedEntry:
-        converted = batch_of_entry(entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=LEADER_EPOCH)
+        converted = batch_of_entry(
+            entry, offset, max_bytes=MAX_DECOMPRESSED_BYTES, leader_epoch=self.leader_epoch
+        )
         self.allowance.take(max(len(entry), len(converted.batch), converted.block_bytes))
         return converted
 

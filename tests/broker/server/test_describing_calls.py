@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.errors import ErrorCode
+from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.protocol.api.cluster import (
     AlterPartitionReassignmentsRequest,
     ComponentData,
@@ -26,7 +28,11 @@ from pyspark_kafkalog.protocol.api.cluster import (
     ReassignableTopic,
 )
 from pyspark_kafkalog.protocol.api.configs import ListConfigResourcesRequest
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.log_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
@@ -36,9 +42,11 @@ from pyspark_kafkalog.protocol.api.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
     MetadataRequest,
+    MetadataRequestTopic,
     NamedTopic,
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.support.log.logs import open_manager
 from tests.support.protocol.raw_client import RawClient, batch, versions
 
 
@@ -132,6 +140,39 @@ def test_leader_epoch_0_ends_where_the_log_does(client: RawClient, topic: str, v
         (0, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
     ]
+
+
+def test_what_a_later_owner_serves_has_its_leader_epoch(tmp_path: Path) -> None:
+    logs = open_manager(tmp_path)
+    logs.create_topic("t", UUID(int=5), 1, starts={0: 50}, epochs={0: 2})
+    logs.close()
+    with start_broker(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        client.produce("t", batch(b"0", b"1"))
+        (described,) = client.ask(DescribeTopicPartitionsRequest((NamedTopic("t"),), 10)).topics
+        (told,) = client.ask(MetadataRequest((MetadataRequestTopic(name="t"),))).topics
+        assert [p.leader_epoch for p in (*described.partitions, *told.partitions)] == [2, 2]
+        found = [client.offset_at("t", at) for at in (-2, -1, 0, -3, 2**60)]
+        assert [(each.offset, each.leader_epoch) for each in found] == [
+            (50, 2), (52, 2), (50, 2), (51, 2), (-1, -1)
+        ]  # fmt: skip
+        header = read_header(memoryview(client.fetch("t", 50).records or b""))
+        assert header.partition_leader_epoch == 2
+        fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
+        for epoch, code in ((-1, 0), (0, fenced), (1, fenced), (2, 0), (3, unknown)):
+            want = FetchPartition(0, epoch, 50, partition_max_bytes=1000)
+            (fetched,) = client.ask(FetchRequest(topics=(FetchTopic("t", partitions=(want,)),)), 12).responses
+            wanted = ListOffsetsPartition(0, epoch, -1)
+            (listed,) = client.ask(ListOffsetsRequest(topics=(ListOffsetsTopic("t", (wanted,)),))).topics
+            end = OffsetForLeaderPartition(0, epoch, 2)
+            request = OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic("t", (end,)),))
+            (ended,) = client.ask(request).topics
+            assert [each.partitions[0].error_code for each in (fetched, listed, ended)] == [code] * 3
+        # Kafka: the end of the largest epoch up to the one asked for. Earlier owners' logs are gone.
+        for epoch, end_offset in ((0, 50), (1, 50), (2, 52), (3, -1), (-1, -1)):
+            earlier = OffsetForLeaderPartition(0, -1, epoch)
+            request = OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic("t", (earlier,)),))
+            (answer,) = client.ask(request).topics[0].partitions
+            assert (answer.leader_epoch, answer.end_offset) == (-1 if end_offset < 0 else epoch, end_offset)
 
 
 def test_partitions_are_described_in_pages(client: RawClient, topic_name: str) -> None:

@@ -45,6 +45,8 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_asid
     assert start > 1_000_000_000_000_000, "microseconds: no partition gets a million records a second"
     assert client.produce("t", batch(b"new"), 1).base_offset == start
     assert [r.value for r in client.read("t", start, 1)] == [b"new"]
+    assert [p.leader_epoch for p in two.describe(1, "t").partitions] == [0, 1, 0, 1]
+    assert [client.offset_at("t", -1, number).leader_epoch for number in range(4)] == [0, 1, 0, 1]
     late = two.start(2)
     assert late.produce("t", batch(b"x"), 1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert two.aside(2) == ["t.topic", "t_1", "t_3"]
@@ -52,6 +54,7 @@ def test_a_broker_that_is_gone_for_good_is_forgotten_and_what_it_had_is_set_asid
     again = two.start(1)
     assert [r.value for r in again.read("t", start, 1)] == [b"new"]
     assert again.offset_at("t", -1, 3).offset == start
+    assert [again.offset_at("t", -1, number).leader_epoch for number in range(4)] == [0, 1, 0, 1]
 
 
 def test_a_deletion_waits_no_longer_for_a_broker_that_is_forgotten(two: Two, zookeeper_connect: str) -> None:

@@ -70,6 +70,21 @@ def test_what_is_kept_is_bounded() -> None:
     assert ("t99", 4, NOT_ASKED) in topics._kept
 
 
+def test_a_new_owners_leader_epoch_comes_with_its_name_also_while_it_is_away() -> None:
+    topics = MetadataCache(0, ownership := Ownership(0))
+
+    def see(version: int, owners: tuple[int, ...], epochs: dict[int, int], *pending: int) -> list[int]:
+        registered = ClusterTopic(replace(TOPIC, epochs=epochs), owners, frozenset(pending), 0, 0)
+        ownership.see(ClusterView(version, "r", {"t": registered}))
+        described = described_by(topics)
+        assert topics.of("t", TOPIC, 9, NOT_ASKED, THERE) == written_topic(described, 9)
+        return [partition.leader_epoch for partition in described.partitions]
+
+    assert see(1, (0, 8, 7), {}) == [0, 0, 0]
+    assert see(2, (0, 8, 7), {1: 1, 2: 4}) == [0, 1, 4]
+    assert see(3, (0, 8, 7), {1: 2, 2: 4}, 1) == [0, 2, 4]
+
+
 def test_what_is_known_of_the_owners_is_reported_at_once() -> None:
     clock = ManualClock()
     ownership = Ownership(0, pulse := Pulse(3.0, clock))

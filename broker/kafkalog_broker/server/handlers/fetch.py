@@ -23,7 +23,7 @@ from uuid import UUID
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Aborted
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
-from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog, check_leader_epoch
+from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog
 from kafkalog_broker.server.old_fetch import BATCHES_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
 from pyspark_kafkalog.protocol.api import fetch as api
@@ -226,8 +226,7 @@ def _read_partition(
     try:
         if ctx.services.authorizer is not None or ctx.refusal is not None:
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
-        check_leader_epoch(partition, want.current_leader_epoch)
-        log = ctx.services.logs.readable(partition, answer.allowance)
+        log = ctx.services.logs.readable(partition, answer.allowance, want.current_leader_epoch)
         answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
         at_least_one = answer.size_bytes == 0

@@ -18,7 +18,7 @@ from __future__ import annotations
 from kafkalog_broker.log.retention import offsets_before
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.server.dispatch import MANY, Context, always, handles
-from kafkalog_broker.server.log_access import LEADER_EPOCH, Allowance, TimeAllowance, check_leader_epoch
+from kafkalog_broker.server.log_access import Allowance, ReadableLog, TimeAllowance
 from pyspark_kafkalog.errors import (
     ErrorCode,
     InvalidRequest,
@@ -41,6 +41,7 @@ from pyspark_kafkalog.types import (
 
 _ONE_OFFSET_SINCE = 1
 _MAX_TIMESTAMP_SINCE = 7
+_NO_EPOCH = -1
 _NO_OFFSET = (-1, -1)
 """Timestamp and offset if no record qualifies."""
 
@@ -82,8 +83,8 @@ def _one_offset(
     try:
         time.check()
         ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, partition.topic)
-        check_leader_epoch(partition, want.current_leader_epoch)
-        timestamp, offset = _find_offset(partition, want.timestamp, committed, ctx)
+        log = ctx.services.logs.readable(partition, Allowance(), want.current_leader_epoch)
+        timestamp, offset = _find_offset(partition, log, want.timestamp, committed, ctx)
     except KafkaError as e:
         return api.ListOffsetsPartitionResponse(
             partition_index=partition.partition, error_code=ctx.refused(e)
@@ -92,7 +93,7 @@ def _one_offset(
         partition_index=partition.partition,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+        leader_epoch=log.leader_epoch if offset >= 0 else -1,
     )
 
 
@@ -115,8 +116,9 @@ def _several_offsets(
     )
 
 
-def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx: Context) -> tuple[int, int]:
-    log = ctx.services.logs.readable(partition, Allowance())
+def _find_offset(
+    partition: TopicPartition, log: ReadableLog, timestamp: int, committed: bool, ctx: Context
+) -> tuple[int, int]:
     end = log.last_stable_offset if committed else log.readable_end
     if timestamp == LATEST_TIMESTAMP:
         return -1, end
@@ -144,7 +146,9 @@ def _find_offset(partition: TopicPartition, timestamp: int, committed: bool, ctx
 def offset_for_leader_epoch(
     request: api.OffsetForLeaderEpochRequest, ctx: Context
 ) -> api.OffsetForLeaderEpochResponse:
-    """Return where a leader's epoch ends: the only one is 0, and it ends where the log does."""
+    """Return where a leader's epoch ends: the current one where the log does. A new owner's log is empty, so
+    earlier epochs end where it begins.
+    """
     topics = []
     for topic in request.topics:
         ends = tuple(_end_of_epoch(topic.topic, want, ctx) for want in topic.partitions)
@@ -157,15 +161,13 @@ def _end_of_epoch(topic: str, want: api.OffsetForLeaderPartition, ctx: Context) 
     try:
         if not ctx.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, topic)
-        check_leader_epoch(partition, want.current_leader_epoch)
-        log = ctx.services.logs.readable(partition, Allowance())
+        log = ctx.services.logs.readable(partition, Allowance(), want.current_leader_epoch)
     except KafkaError as e:
         return api.EpochEndOffset(partition=want.partition, error_code=ctx.refused(e))
-    if want.leader_epoch != LEADER_EPOCH:
+    if want.leader_epoch == _NO_EPOCH or want.leader_epoch > log.leader_epoch:
         return api.EpochEndOffset(partition=want.partition)
-    return api.EpochEndOffset(
-        partition=want.partition, leader_epoch=LEADER_EPOCH, end_offset=log.readable_end
-    )
+    end = log.readable_end if want.leader_epoch == log.leader_epoch else log.start_offset
+    return api.EpochEndOffset(partition=want.partition, leader_epoch=want.leader_epoch, end_offset=end)
 
 
 _END_OF_LOG = -1

@@ -113,7 +113,7 @@ def _metadata_takes_long(request: api.MetadataRequest, ctx: Context) -> bool:
 def metadata(request: api.MetadataRequest, ctx: Context) -> api.MetadataResponse:
     """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
     requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
-    partition is led by its owner, with leader epoch 0, and has no leader while the owner is away.
+    partition is led by its owner, and has no leader while that is away; the leader epoch counts owners.
     """
     services = ctx.services
     brokers = live_brokers(ctx)
