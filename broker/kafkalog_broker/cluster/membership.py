@@ -282,9 +282,15 @@ class Membership:
                 continue
             registered = view.topics.get(name)
             if registered is not None and registered.stored.topic_id == topic.topic_id:
-                ours = set(registered.owned_by(self._me))
+                # One given back to us, to be made empty, may be on our disk as it was before we lost it.
+                ours = {
+                    number
+                    for number in registered.owned_by(self._me)
+                    if number not in registered.pending
+                    or topic.epoch(number) == registered.stored.epoch(number)
+                }
                 others = [number for number in topic.partitions if number not in ours]
-                why = "other brokers own them"
+                why = "other brokers own them, or did meanwhile"
             else:
                 others, why = list(topic.partitions), "ZooKeeper has no such topic, or another of its name"
             if not others:

@@ -504,5 +504,31 @@ def test_a_broker_whose_id_was_taken_deletes_nothing() -> None:
     cluster.teardown()
 
 
+def test_a_partition_that_a_broker_gets_back_begins_empty_on_its_disk_too() -> None:
+    """It starts with what it had before it was given up, and is given that back before it has looked."""
+    cluster = Cluster()
+    view = cluster._truth()
+    assert view is not None
+    number = view.topics["a"].owned_by(3)[0]
+    cluster.stop(number=3, clean=True)
+    cluster.forget(number=3, goes_on=False)
+    view = cluster._truth()
+    assert view is not None
+    heir = view.topics["a"].owners[number]
+    cluster.stop(number=heir, clean=True)
+    registry = cluster._administrator()
+    registry.sync()
+    registry.forget(heir, [3], cluster.time_us + 1_000_000)
+    registered = registry.sync().topics["a"]
+    assert (registered.owners[number], registered.stored.epoch(number)) == (3, 2)
+    cluster.start(number=3)
+    log = cluster.running[3].served.log(TopicPartition("a", number))
+    assert (log.start_offset, log.leader_epoch) == (registered.starts[number], 2)
+    assert (registered.stored.topic_id, number) in cluster._aside(3)
+    for broker in cluster.running.values():
+        crash(broker.logs)
+    shutil.rmtree(cluster.path)
+
+
 Cluster.TestCase.settings = examples(50, stateful_step_count=STEPS)
 test_ownership = Cluster.TestCase
