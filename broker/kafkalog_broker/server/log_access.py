@@ -19,7 +19,7 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, ServerError, UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
 
-_ANY_EPOCH = -1
+ANY_EPOCH = -1
 
 REQUEST_BYTES = 2 << 20
 """Bytes that one request may have read or made in Python, half of them for its first partition: each MiB of
@@ -177,7 +177,7 @@ class LogAccess:
                 raise
 
     def readable(
-        self, partition: TopicPartition, allowance: Allowance, leader_epoch: int = _ANY_EPOCH
+        self, partition: TopicPartition, allowance: Allowance, leader_epoch: int = ANY_EPOCH
     ) -> ReadableLog:
         """Within a part of the request's ``allowance``; a log of another family through its view. Raises
         `ServerError` FENCED_LEADER_EPOCH if ``leader_epoch`` is below ours, UNKNOWN_LEADER_EPOCH if above.
@@ -188,7 +188,7 @@ class LogAccess:
             self._check(partition)
         elif (view := self.views.get(log.family.generation)) is None:
             raise self._foreign(log)
-        if leader_epoch not in (_ANY_EPOCH, log.leader_epoch):
+        if leader_epoch not in (ANY_EPOCH, log.leader_epoch):
             is_newer = leader_epoch > log.leader_epoch
             code = ErrorCode.UNKNOWN_LEADER_EPOCH if is_newer else ErrorCode.FENCED_LEADER_EPOCH
             raise ServerError(

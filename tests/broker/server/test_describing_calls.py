@@ -128,7 +128,7 @@ def test_a_filter_that_says_nothing_is_refused(
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
 def test_leader_epoch_0_ends_where_the_log_does(client: RawClient, topic: str, version: int) -> None:
     client.produce(topic, batch(b"0", b"1"))
-    wanted = ((0, -1, 0), (0, 0, 0), (0, -1, 1), (0, -1, -1), (0, 1, 0), (9, -1, 0))
+    wanted = ((0, -1, 0), (0, 0, 0), (0, -1, 1), (0, -1, -1), (0, 1, 0), (9, -1, 0), (9, 1, 0))
     partitions = tuple(OffsetForLeaderPartition(*each) for each in wanted)
     request = OffsetForLeaderEpochRequest(topics=(OffsetForLeaderTopic(topic, partitions),))
     (answer,) = client.ask(request, version).topics
@@ -138,6 +138,7 @@ def test_leader_epoch_0_ends_where_the_log_does(client: RawClient, topic: str, v
         (0, 0, -1, -1),
         (0, 0, -1, -1),
         (0, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
     ]
 

@@ -98,6 +98,8 @@ def fetching(session: Session) -> None:
     if session.version >= 9:
         ask("an epoch to come", 0, epoch=9)
         ask("this epoch", 0, epoch=0)
+        ask("an epoch before it", 0, epoch=-2)
+        ask("no such partition, with an epoch to come", 0, partition=7, epoch=9)
 
 
 @script(ApiKey.LIST_OFFSETS)
@@ -127,6 +129,8 @@ def looking_up_offsets(session: Session) -> None:
         ask("the committed end", topic, -1, isolation=1)
     if session.version >= 4:
         ask("an epoch to come", topic, -1, epoch=9)
+        ask("no such partition, with an epoch to come", topic, -1, 7, epoch=9)
+        ask("an epoch before it", topic, -1, epoch=-2)
 
 
 @script(ApiKey.DELETE_RECORDS)
@@ -177,7 +181,10 @@ def ends_of_epochs(session: Session) -> None:
         "none": (0, -1, -1),
         "this epoch is the leader's": (0, 0, 0),
         "an epoch to come": (0, 9, 0),
+        "one before all": (0, -1, -5),
         "no such partition": (7, -1, 0),
+        "no such partition, with an epoch to come": (7, 9, 0),
+        "a negative one that is the leader's": (0, -2, 0),
     }.items():
         partitions = (OffsetForLeaderPartition(*wanted),)
         request = OffsetForLeaderEpochRequest(-1, (OffsetForLeaderTopic(topic, partitions),))

@@ -23,7 +23,7 @@ from uuid import UUID
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Aborted
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
-from kafkalog_broker.server.log_access import Allowance, Entries, ReadableLog
+from kafkalog_broker.server.log_access import ANY_EPOCH, Allowance, Entries, ReadableLog
 from kafkalog_broker.server.old_fetch import BATCHES_SINCE, OlderReader
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
 from pyspark_kafkalog.protocol.api import fetch as api
@@ -226,7 +226,8 @@ def _read_partition(
     try:
         if ctx.services.authorizer is not None or ctx.refusal is not None:
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
-        log = ctx.services.logs.readable(partition, answer.allowance, want.current_leader_epoch)
+        epoch = max(ANY_EPOCH, want.current_leader_epoch)  # of a fetch, Kafka takes any negative one for none
+        log = ctx.services.logs.readable(partition, answer.allowance, epoch)
         answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
         at_least_one = answer.size_bytes == 0
