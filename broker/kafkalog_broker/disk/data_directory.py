@@ -35,9 +35,10 @@ RECOVERY_POINTS_NAME = "recovery-points"
 _CHANGE = "change"
 """Number of changes of the settings: of two directories the higher one is current."""
 
-_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-_PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT}
-"""Errors that do not mean a broken disk: it is full, or the process is out of descriptors."""
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+"""A sync that ends with one of these has not begun: only opening a file needs a descriptor."""
+_PASSING = _NO_DESCRIPTOR | {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EINTR}
+"""Errors that do not mean a broken disk: it is full, or the process lacks descriptors or memory."""
 
 _REFUSALS_LOGGED_SECONDS = 10.0
 """A full disk fails every append: log one line per interval."""
@@ -77,6 +78,14 @@ def read_table(files: FileSystem, path: Path) -> dict[str, tuple[int, ...]] | No
 Table = Mapping[str, tuple[int, ...]]
 
 
+class PassingError(StorageError):
+    """The disk is full, or descriptors or memory are short: nothing is lost, and the same may work later."""
+
+
+def may_pass(error: OSError) -> bool:
+    return error.errno in _PASSING
+
+
 class DataDirectory:
     """*Thread-safe.* A data directory. ``_lock`` guards ``failure``, set once, the rate limit of error lines
     and the count of names made; ``_syncing_names`` the durable ones. After a failed write or fsync the disk's
@@ -109,16 +118,13 @@ class DataDirectory:
         if self.failure is not None:
             raise StorageError(self.failure)
 
-    def may_pass(self, error: OSError) -> bool:
-        return error.errno in _PASSING
-
     def refused(self, doing: str, error: OSError) -> StorageError:
-        """Log a failure and return its error; takes the directory offline unless `may_pass`."""
-        if not self.may_pass(error):
+        """Log a failure and return its error: a `PassingError` if it `may_pass`, else as `failed`."""
+        if not may_pass(error):
             return self.failed(doing, error)
         text = f"{self.path}: {doing} failed: {error}"
         self._log_refusal(text)
-        return StorageError(text)
+        return PassingError(text)
 
     @contextmanager
     def refusing(self, doing: str) -> Iterator[None]:
@@ -137,11 +143,13 @@ class DataDirectory:
             self._refusal_logged = now
         _logger.error("%s%s", text, f" (and {others} more since the last such line)" if others else "")
 
-    def sync_failed(self, doing: str, error: OSError) -> StorageError:
-        """As `failed`, unless the file could not even be opened; then as `refused`."""
-        if error.errno in _NO_DESCRIPTOR:
-            return self.refused(doing, error)
-        return self.failed(doing, error)
+    @contextmanager
+    def syncing(self, doing: str) -> Iterator[None]:
+        """As `refusing`, but the directory goes offline unless the file could not even be opened."""
+        try:
+            yield
+        except OSError as e:
+            raise (self.refused if e.errno in _NO_DESCRIPTOR else self.failed)(doing, e) from e
 
     def failed(self, doing: str, error: OSError) -> StorageError:
         """Take the directory offline and return the error."""

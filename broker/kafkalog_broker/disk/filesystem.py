@@ -8,7 +8,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -72,12 +71,20 @@ class File:
         """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
         then report success.
         """
-        os.fsync(self._fd)
+        _fsync(self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _fsync(fd: int) -> None:
+    """A failure must not look like a full disk, since the content is then unknown."""
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        raise OSError(errno.EIO, f"sync failed: {e}") from e
 
 
 class FileSystem:
@@ -117,13 +124,14 @@ class FileSystem:
     def remove_directory(self, path: Path) -> None:
         path.rmdir()
 
+    def open_directory(self, path: Path) -> File:
+        """Open a directory, only to `File.sync` its entries: files created, renamed and removed."""
+        return File(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
     def sync_directory(self, path: Path) -> None:
-        """Make the directory's entries durable: files created, renamed and removed."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        """Make the directory's entries durable."""
+        with closing(self.open_directory(path)) as directory:
+            directory.sync()
 
     def lock(self, path: Path) -> Closeable:
         """Lock a file until closed or process end. Raises `BlockingIOError`: locked, even by us."""
@@ -209,18 +217,16 @@ def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, p
         write_all(file, 0, data)
         file.truncate(len(data))  # last: ext4 flushes a file on close if it was truncated to zero before
         if durable:
-            _sync(file.sync, path)
-    files.rename(new, path)
-    if durable:
-        _sync(partial(files.sync_directory, path.parent), path)
-
-
-def _sync(sync: Callable[[], None], path: Path) -> None:
-    """Sync; a failure must not look like a full disk, since the content is then unknown."""
-    try:
-        sync()
-    except OSError as e:
-        raise OSError(errno.EIO, f"sync failed: {e}", str(path)) from e
+            file.sync()
+    if not durable:
+        files.rename(new, path)
+        return
+    with closing(files.open_directory(path.parent)) as directory:  # first: there may be no descriptor
+        files.rename(new, path)
+        try:
+            directory.sync()
+        except OSError as e:  # whatever it says: the old content is gone, the new one not durable
+            raise OSError(errno.EIO, f"sync failed: {e}", str(path)) from e
 
 
 def remove_tree(files: FileSystem, directory: Path) -> None:

@@ -34,7 +34,7 @@ from kafkalog_broker.log.retention import (
     lost_by_their_times,
 )
 from kafkalog_broker.log.segment import Segment
-from kafkalog_broker.log.segment_list import ListFile, SegmentList
+from kafkalog_broker.log.segment_list import ListFile
 from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange, StorageError, UnknownTopicOrPartition
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, encode_control
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
@@ -65,11 +65,11 @@ class Log:
         tools: LogTools,
         *,
         flushed_offset: int,
-        listed: SegmentList | None = None,
+        segment_list: ListFile,
         leader_epoch: int = 0,
     ) -> None:
-        """``flushed_offset``: records below it are durable. ``listed``: the stored segment list, or None.
-        ``leader_epoch``: written into every batch; it is this log's for good, as a new owner's log is new.
+        """``flushed_offset``: records below it are durable. ``leader_epoch``: written into every batch; it is
+        this log's for good, as a new owner's log is new.
         """
         self.topic_partition = topic_partition
         self.path = path
@@ -80,7 +80,7 @@ class Log:
         self.family = tools.family
         self._producers = tools.family.producers(path, tools.files, tools.producer_expiration_ms)
         self.segments: tuple[Segment, ...] = tuple(segments)
-        self.start_offset = max(segments[0].base_offset, listed.start_offset if listed is not None else 0)
+        self.start_offset = max(segments[0].base_offset, segment_list.start_offset)
         """First readable offset, maybe inside the first segment. Set before ``segments``, and read after."""
         self.end_offset = segments[-1].next_offset
         """Offset of the next record to append; without replicas also the high watermark."""
@@ -94,7 +94,8 @@ class Log:
         self._name_number = directory.name_made()
         self._durable_name: Segment | None = None
         """Newest segment whose file name is durable; the names of earlier segments are too."""
-        self._list = ListFile(path, tools.files, directory, listed)
+        self._list = segment_list
+        self._swap: Swap | None = None
         self._closed: Callable[[], Exception] | None = None
         self._lock = threading.RLock()
         self._maintenance = threading.Lock()
@@ -359,29 +360,31 @@ class Log:
         Running reads continue. Raises `StorageError`, and as the policy.
         """
         with self._maintenance:
-            self._check_open()
+            self._end_swap()
             asked = self.segments
+            with self.directory.refusing(f"deleting segments of {self.path.name}"):
+                gone = self._list.rename_dropped()  # of an earlier run
             with self.directory.refusing(f"reading {self.path.name}"):
                 facts = self.facts()
         # Without a lock, as the policy may be slow; segments that change meanwhile stay.
         allowed = count_expired(policy, facts, now_ms)
         if not allowed:
-            return []
+            return gone
         with self._maintenance:
-            self._check_open()
+            self._end_swap()
             with self.directory.refusing(f"deleting segments of {self.path.name}"):
                 with self._lock:
                     now_and_then = zip(self.segments, asked, facts[:allowed], strict=False)
                     same = takewhile(lambda s: s[0] is s[1] and s[0].size == s[2].size_bytes, now_and_then)
                     count = sum(1 for _ in same)
                     if not count:
-                        return []
+                        return gone
                     if count == len(self.segments):
                         self._roll()
                     expired, kept = self.segments[:count], self.segments[count:]
                     self._list.replace_without(expired, kept, self.start_offset)
                     self._begin_with(kept, kept[0].base_offset)
-                gone = self._rename_deleted(expired)
+                gone += self._list.rename_dropped()
         if fresh := just_written(policy, facts, count, now_ms):
             why = lost_by_their_times(fresh, self.config.retention_ms)
             _logger.warning("%s: %s", self.path.name, why)
@@ -392,7 +395,7 @@ class Log:
         self, old: Sequence[Segment], cleaned: Path, size: int, aborted: Sequence[AbortedTransaction]
     ) -> bool:
         """Replace ``old`` by a cleaner's synced file of ``size`` bytes; running reads continue. False if
-        ``old`` is no longer in the log. Raises `CorruptMessage`, `StorageError`.
+        ``old`` is no longer in the log. Call `end_swap` before. Raises `CorruptMessage`, `StorageError`.
         """
         with self._maintenance:
             self._check_open()
@@ -411,8 +414,25 @@ class Log:
                     )
                     self.segments = kept
 
-            Swap(old, new, cleaned, aborted, self._tools).run(self.directory, publish, self._list.sync)
+            self._swap = Swap(old, new, cleaned, aborted, self._tools, self._list.sync)
+            with self.directory.refusing(f"replacing segments of {self.path.name}"):
+                try:
+                    self._swap.begin(publish)
+                finally:
+                    self._end_swap()
         return True
+
+    def end_swap(self) -> None:
+        """Finish or undo the last `replace` if the disk was too full for that. Raises `StorageError`."""
+        with self._maintenance:
+            self._end_swap()
+
+    def _end_swap(self) -> None:
+        self._check_open()
+        if self._swap is not None:
+            with self.directory.refusing(f"replacing segments of {self.path.name}"):
+                self._swap.end()
+            self._swap = None
 
     def delete_before(self, offset: int) -> list[Path]:
         """Durably move the log's start up to ``offset``; returns the dropped segments' files, as `retire`.
@@ -421,7 +441,7 @@ class Log:
         grown = 0
         try:
             with self._maintenance:
-                self._check_open()
+                self._end_swap()
                 if offset > self.readable_end:
                     raise OffsetOutOfRange(
                         str(self.topic_partition), offset, self.start_offset, self.readable_end
@@ -444,9 +464,9 @@ class Log:
                 else:
                     count -= 1
             expired, kept = self.segments[:count], self.segments[count:]
-            self._list.replace(kept, offset, retired=tuple(segment.base_offset for segment in expired))
+            self._list.replace(kept, offset, expired=expired, durable=True)
             self._begin_with(kept, offset)
-        gone = self._rename_deleted(expired)
+        gone = self._list.rename_dropped()
         _logger.info("%s: records before offset %d deleted, with %d segments", self.path, offset, count)
         return gone
 
@@ -454,16 +474,6 @@ class Log:
         self.start_offset = max(self.start_offset, start_offset)
         self.segments = kept
         self.flushed_offset = max(self.flushed_offset, self.start_offset)
-
-    def _rename_deleted(self, expired: Sequence[Segment]) -> list[Path]:
-        # A segment removed while still listed would look like lost data.
-        self._list.sync()
-        self._tools.files.sync_directory(self.path)
-        if not expired:
-            return []
-        gone = [path for segment in expired for path in segment.rename_deleted()]
-        self._tools.files.sync_directory(self.path)
-        return gone
 
     def expire_producers(self, now_ms: int) -> None:
         with self._lock:
@@ -490,8 +500,10 @@ class Log:
         """Close the log of a deleted topic: every later call raises `UnknownTopicOrPartition`."""
         with self._maintenance, self._lock:
             self._closed = lambda: UnknownTopicOrPartition(f"{self.topic_partition} was deleted")
-            for segment in self.segments:
+            for segment in (*self.segments, *self._list.dropped):
                 segment.forget_files()
+            if self._swap is not None:
+                self._swap.abandon()
 
     def load_producers(self) -> None:
         """Rebuild producer state from its snapshot and the log. Raises `StorageError`."""
@@ -536,16 +548,17 @@ class Log:
             self._unflushed_since, self._unflushed_count = None, 0
         began = self._tools.clock.monotonic()
         try:
-            # Oldest first, so that a power cut leaves no holes.
-            for segment in unflushed:
-                segment.sync()
-            self._list.sync()
-            if active is not durable_name:
-                self._tools.files.sync_directory(self.path)
-            self.directory.sync_names(self._name_number)
-        except OSError as e:
+            with self.directory.syncing(f"syncing {self.path.name}"):
+                # Oldest first, so that a power cut leaves no holes.
+                for segment in unflushed:
+                    segment.sync()
+                self._list.sync()
+                if active is not durable_name:
+                    self._tools.files.sync_directory(self.path)
+                self.directory.sync_names(self._name_number)
+        except StorageError:
             self._unflushed_since = since
-            raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
+            raise
         self._tools.flushed(self._tools.clock.monotonic() - began)
         with self._lock:
             self.flushed_offset = max(self.flushed_offset, end_offset)
@@ -564,15 +577,7 @@ class Log:
             if self.segments[-1].must_roll(batches, len(view), self.config, now_ms):
                 self._roll()
             active = self.segments[-1]
-            try:
-                active.append(view, batches, now_ms)
-            except OSError:
-                # Recovery would find a partial append before the next one.
-                try:
-                    active.cut_back()
-                except OSError as e:
-                    raise self.directory.failed(f"cutting {self.path.name} back", e) from e
-                raise
+            active.append(view, batches, now_ms)
         except OSError as e:
             doing = f"appending {len(view)} bytes to partition {self.topic_partition}"
             raise self.directory.refused(doing, e) from e
@@ -586,10 +591,9 @@ class Log:
         if self._durable_name is not active:
             # Names must become durable in order: else a power cut could keep only a later segment, and
             # the log would seem to begin there.
-            try:
+            with self.directory.syncing(f"syncing {self.path.name}"):
                 self._tools.files.sync_directory(self.path)
-            except OSError as e:
-                raise self.directory.sync_failed(f"syncing {self.path.name}", e) from e
+        active.cut_back()
         fresh = new_segment(self.path, self.end_offset, self.config, self._tools)
         active.stop_growing()
         self.segments = (*self.segments, fresh)

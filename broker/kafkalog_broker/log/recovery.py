@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
+from kafkalog_broker.disk.data_directory import may_pass
 from kafkalog_broker.disk.filesystem import DirectoryEntry
 from kafkalog_broker.log.cleaning.swap import decided_in, finish_decided, leftovers_in, with_decided
 from kafkalog_broker.log.family import LogTools
@@ -44,11 +45,14 @@ class CleanState:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A log's segments, at least one, the last one growing; its durable end; its stored list, or None."""
+    """A log's segments, at least one, the last one growing; its durable end; its stored list, or None, and
+    whether that must be replaced.
+    """
 
     segments: list[Segment]
     flushed_offset: int
     listed: SegmentList | None
+    list_is_due: bool
 
 
 class MissingSegments(StorageError):
@@ -106,6 +110,7 @@ class Loading:
     _had_list: bool = False
     _stray: list[Segment] = field(default_factory=list)
     _truncated: bool = False
+    _list_is_due: bool = False
 
     def run(self) -> Loaded:
         """Raises `MissingSegments`; `OSError`."""
@@ -131,7 +136,7 @@ class Loading:
                 flushed = start
                 break
         self._finish(kept)
-        return Loaded(kept, flushed, self._on_disk)
+        return Loaded(kept, flushed, self._on_disk, self._list_is_due)
 
     def _look(self) -> list[Segment]:
         tools, found = self._tools, []
@@ -350,8 +355,16 @@ class Loading:
             if fewer:
                 tools.files.sync_directory(self._directory)
             durable = fewer or listed.start_offset > 0
-            write_segment_list(tools.files, self._directory, listed, durable=durable)
-            self._on_disk = listed
+            try:
+                write_segment_list(tools.files, self._directory, listed, durable=durable)
+                self._on_disk = listed
+            except OSError as e:
+                # The old list serves as well if it only lacks the newest segments.
+                lacks_newest = not fewer and (before is None or before.active <= kept[-1].base_offset)
+                if not (lacks_newest and may_pass(e)):
+                    raise
+                self._list_is_due = True
+                _logger.warning("%s could not be replaced: %s", self._directory / SEGMENT_LIST_NAME, e)
         if self._stray:
             stray = self._directory / STRAY_NAME
             tools.files.make_directory(stray)

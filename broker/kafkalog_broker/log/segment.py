@@ -83,6 +83,7 @@ class Segment:
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None
         self._largest: tuple[int, int] | None = None
+        self._has_rest = False
         self._place = path
         self._kept: _KeptOpen | None = None
 
@@ -119,12 +120,19 @@ class Segment:
         return self._first_timestamp
 
     def append(self, data: memoryview, batches: Sequence[CheckedBatch], now_ms: int) -> None:
-        """Write whole batches, numbered from ``next_offset``. After `OSError` call `cut_back`."""
+        """Write whole batches, numbered from ``next_offset``; all or nothing. Raises `OSError`."""
         scheme = self._index()
         position, offset = self.size, self.next_offset
+        if self._has_rest:
+            self.cut_back()
         held = self._acquire()
         try:
             write_all(held.file, position, data)
+        except OSError:
+            # Recovery would find a partial append before the next one.
+            self._has_rest = True
+            self.cut_back()
+            raise
         finally:
             self._pool.release(held)
         if not position:
@@ -162,8 +170,11 @@ class Segment:
         return age_ms > config.roll_ms
 
     def cut_back(self) -> None:
-        with self._acquire() as file:
-            file.truncate(self.size)
+        """Cut off the rest of a failed append, if there is one. Raises `OSError`: call it again."""
+        if self._has_rest:
+            with self._acquire() as file:
+                file.truncate(self.size)
+            self._has_rest = False
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> FileSlice | None:
         """The file from ``offset`` on, cut by the offset scheme; None if later frames were compacted away.
@@ -301,20 +312,18 @@ class Segment:
         with self._acquire() as file:
             file.sync()
 
-    def rename_deleted(self) -> list[Path]:
-        """Rename its files as deleted; readers continue. Returns the files to remove."""
+    def rename_deleted(self) -> Iterator[Path]:
+        """Rename its files as deleted; readers continue. Yields the files to remove. Raises `OSError`."""
         self.deleted = True
         self._tools.schemes.discard(self)
-        gone = []
         for path in self._files():
             target = path.with_name(path.name + DELETED_SUFFIX)
             try:
                 self._tools.files.rename(path, target)
             except FileNotFoundError:
                 continue  # an index that was never saved
-            gone.append(target)
             self._pool.forget(path)
-        return gone
+            yield target
 
     def move_aside(self, directory: Path) -> Path:
         """Move its files into ``directory``, with a suffix if the name is taken; returns the new path."""

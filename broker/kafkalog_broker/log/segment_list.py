@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.disk.data_directory import DataDirectory, read_table, write_table
+from kafkalog_broker.disk.data_directory import may_pass, read_table, write_table
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.segment import Segment, base_offset_of, segment_name
 
@@ -152,14 +152,19 @@ class ListFile:
     """A log's segment list and its file. *Not thread-safe*: the log's locks guard it."""
 
     def __init__(
-        self, directory: Path, files: FileSystem, disk: DataDirectory, listed: SegmentList | None
+        self, directory: Path, files: FileSystem, listed: SegmentList | None, *, is_due: bool
     ) -> None:
-        self.is_due = False
+        self.is_due = is_due
         self._directory = directory
         self._files = files
-        self._disk = disk
         self._listed = listed
         self._unsynced = False  # replaced but maybe not durable
+        self.dropped: list[Segment] = []
+        """Segments that are not in the list any more, but whose files are not renamed yet."""
+
+    @property
+    def start_offset(self) -> int:
+        return self._listed.start_offset if self._listed is not None else 0
 
     @property
     def cleaned_offset(self) -> int:
@@ -171,7 +176,7 @@ class ListFile:
             try:
                 self.replace(segments, start_offset)
             except OSError as e:
-                if not self._disk.may_pass(e):
+                if not may_pass(e):
                     raise
                 _logger.warning("%s could not be replaced: %s", self._directory / SEGMENT_LIST_NAME, e)
 
@@ -180,32 +185,59 @@ class ListFile:
         segments: Sequence[Segment],
         start_offset: int,
         *,
+        expired: Sequence[Segment] = (),
         retired: tuple[int, ...] = (),
         cleaned_offset: int = 0,
+        durable: bool = False,
     ) -> None:
-        """Write the list; `sync` makes it durable. A start inside a segment is synced at once."""
+        """Write the list; `sync` makes it durable unless ``durable``. A start inside a segment always is.
+        ``expired``: dropped from the log; call `rename_dropped`. ``retired``: others that a start removes.
+        """
+        dropped = [*self.dropped, *expired]
         listed = SegmentList.of(
             segments,
             cleaned_offset=max(cleaned_offset, self.cleaned_offset),
-            retired=retired,
+            retired=(*retired, *(segment.base_offset for segment in dropped)),
             start_offset=start_offset,
         )
-        durable = listed.start_offset > 0
+        durable = durable or listed.start_offset > 0
         write_segment_list(self._files, self._directory, listed, durable=durable)
-        self._listed, self._unsynced, self.is_due = listed, not durable, False
+        self._listed, self._unsynced, self.is_due, self.dropped = listed, not durable, False, dropped
 
     def replace_without(self, expired: Sequence[Segment], kept: Sequence[Segment], start_offset: int) -> None:
         """Write the list before segments are deleted. If the disk is too full for it, remove it until they
         are gone. This loses no start offset: the log then starts with a segment.
         """
         try:
-            self.replace(kept, start_offset, retired=tuple(segment.base_offset for segment in expired))
+            self.replace(kept, start_offset, expired=expired)
         except OSError as e:
-            if not self._disk.may_pass(e):
+            if not may_pass(e):
                 raise
             with suppress(FileNotFoundError):
                 self._files.remove(self._directory / SEGMENT_LIST_NAME)
             self.is_due = True
+            self.dropped += expired
+
+    def rename_dropped(self) -> list[Path]:
+        """Rename the files of dropped segments; returns those to remove. What a full disk refuses stays for
+        the next time. Raises `OSError`.
+        """
+        gone: list[Path] = []
+        if not self.dropped:
+            return gone
+        try:
+            # A segment removed while still listed would look like lost data.
+            self.sync()
+            self._files.sync_directory(self._directory)
+            while self.dropped:
+                gone.extend(self.dropped[0].rename_deleted())
+                del self.dropped[0]
+            self._files.sync_directory(self._directory)
+        except OSError as e:
+            if not may_pass(e):
+                raise
+            _logger.warning("%s: files of deleted segments stay for now: %s", self._directory, e)
+        return gone
 
     def sync(self) -> None:
         """Sync the list if it changed; its name needs a directory sync. Raises `OSError`."""
@@ -213,13 +245,10 @@ class ListFile:
             return
         self._unsynced = False  # before syncing: a concurrent replace sets it again
         try:
-            file = self._files.open(self._directory / SEGMENT_LIST_NAME)
+            with closing(self._files.open(self._directory / SEGMENT_LIST_NAME)) as file:
+                file.sync()
         except FileNotFoundError:
             return  # the disk was full
-        try:
-            file.sync()
         except OSError:
             self._unsynced = True
             raise
-        finally:
-            file.close()

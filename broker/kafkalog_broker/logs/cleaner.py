@@ -129,6 +129,7 @@ class LogCleaner:
         return dirt_of(log.segments[:-1], first_dirty, log.last_stable_offset, log.config, now_ms)
 
     def _clean_log(self, log: Log, dirt: Dirt) -> None:
+        log.end_swap()
         if log.flushed_offset < dirt.end_offset:
             # Newer records must be durable before the older ones they replace are removed.
             log.flush()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from kafkalog_broker.disk.filesystem import Data, DirectoryEntry, File, FileSystem
@@ -17,24 +19,52 @@ class FaultyFiles:
     """The real disk, until a test says otherwise. *Not thread-safe: one test.*
 
     ``space_bytes``: what may still be written, None without limit. ``longest_write``: most bytes that one
-    write takes. ``sync_fails`` and ``write_fails``: asked with the path before each such call.
+    write takes. ``sync_fails`` and ``write_fails``: asked with the path before each such call. `pass_after`:
+    errors that pass, from the n-th call on. Without ``syncs`` nothing is made durable, which is faster.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, syncs: bool = True) -> None:
         self._real = FileSystem()
+        self.syncs = syncs
         self.space_bytes: int | None = None
         self.longest_write: int | None = None
         self.sync_fails: Callable[[Path], bool] = lambda path: False
         self.write_fails: Callable[[Path], bool] = lambda path: False
         self.open_fails: Callable[[Path], bool] = lambda path: False
         self.truncate_fails: Callable[[Path], bool] = lambda path: False
+        self.rename_fails: Callable[[Path], bool] = lambda source: False
+        self._calls_left: int | None = None
+        self._passing = errno.ENOSPC
+        self._lasting = True
+        self.refused_count = 0
         self.synced: list[Path] = []
         self.open_count = 0
         self.most_open = 0
 
+    def pass_after(self, calls: int | None, error: int = errno.ENOSPC, *, lasting: bool = True) -> None:
+        """After so many calls that take space, or with EMFILE descriptors, there is none: for one call, or if
+        it is ``lasting`` until this is called again. None: there is enough.
+        """
+        self._calls_left, self._passing, self._lasting = calls, error, lasting
+        self.refused_count = 0
+
+    def take(self, path: Path, error: int = errno.ENOSPC) -> None:
+        if self._calls_left is None or error != self._passing:
+            return
+        if self._calls_left > 0:
+            self._calls_left -= 1
+            return
+        self.refused_count += 1
+        if not self._lasting:
+            self._calls_left = None
+        raise OSError(error, os.strerror(error), str(path))
+
     def open(self, path: Path, *, create: bool = False) -> File:
+        self.take(path, errno.EMFILE)
         if self.open_fails(path):
             raise OSError(errno.EIO, "open fails", str(path))
+        if create and not path.exists():
+            self.take(path)
         if create and self.space_bytes == 0 and not path.exists():
             raise OSError(errno.ENOSPC, "no space left", str(path))
         file = _FaultyFile(self, path, self._real.open(path, create=create))
@@ -43,27 +73,41 @@ class FaultyFiles:
         return file
 
     def scan(self, directory: Path) -> list[DirectoryEntry]:
+        self.take(directory, errno.EMFILE)
         if self.open_fails(directory):
             raise OSError(errno.EIO, "scan fails", str(directory))
         return self._real.scan(directory)
 
     def make_directory(self, path: Path) -> None:
+        if not path.exists():
+            self.take(path)
         if self.space_bytes == 0 and not path.exists():
             raise OSError(errno.ENOSPC, "no space left", str(path))
         self._real.make_directory(path)
 
     def rename(self, source: Path, target: Path) -> None:
+        self.take(source)
+        if self.rename_fails(source):
+            raise OSError(errno.EIO, "rename fails", str(source))
         self._real.rename(source, target)
 
     def remove(self, path: Path) -> None:
+        if path.exists():
+            self.take(path)  # where even this needs a block, as on Btrfs
         self._real.remove(path)
 
     def remove_directory(self, path: Path) -> None:
+        self.take(path)
         self._real.remove_directory(path)
 
+    def open_directory(self, path: Path) -> File:
+        self.take(path, errno.EMFILE)
+        self.open_count += 1
+        return _FaultyFile(self, path, self._real.open_directory(path))
+
     def sync_directory(self, path: Path) -> None:
-        self.note_sync(path)
-        self._real.sync_directory(path)
+        with closing(self.open_directory(path)) as directory:
+            directory.sync()
 
     def lock(self, path: Path) -> Closeable:
         return self._real.lock(path)
@@ -75,6 +119,7 @@ class FaultyFiles:
 
     def take_space(self, path: Path, wanted: int) -> int:
         """How many bytes a write of ``wanted`` may take."""
+        self.take(path)
         if self.write_fails(path):
             raise OSError(errno.EIO, "write fails", str(path))
         taken = min(wanted, self.longest_write or wanted)
@@ -104,6 +149,7 @@ class _FaultyFile:
         return self._real.read_at(position, size)
 
     def truncate(self, size: int) -> None:
+        self._files.take(self._path)
         if self._files.truncate_fails(self._path):
             raise OSError(errno.EIO, "truncate fails", str(self._path))
         self._real.truncate(size)
@@ -113,7 +159,8 @@ class _FaultyFile:
 
     def sync(self) -> None:
         self._files.note_sync(self._path)
-        self._real.sync()
+        if self._files.syncs:
+            self._real.sync()
 
     def close(self) -> None:
         self._real.close()
@@ -193,6 +240,9 @@ class VolatileFiles:
         self._real.remove_directory(path)
         del self._node(path.parent).names[path.name]
 
+    def open_directory(self, path: Path) -> File:
+        return _VolatileDirectory(self, path)
+
     def sync_directory(self, path: Path) -> None:
         self.step()
         if path == self._root.parent:
@@ -252,6 +302,16 @@ def _after_cut(node: _Node, chance: random.Random | None) -> bytes:
             stop = min((page + 1) * PAGE_BYTES, len(kept))
             kept[start:stop] = bytes(max(0, stop - start))
     return bytes(kept)
+
+
+class _VolatileDirectory(File):
+    def __init__(self, files: VolatileFiles, path: Path) -> None:
+        super().__init__(-1)
+        self._files = files
+        self._path = path
+
+    def sync(self) -> None:
+        self._files.sync_directory(self._path)
 
 
 class _VolatileFile:

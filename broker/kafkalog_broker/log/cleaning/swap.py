@@ -7,7 +7,8 @@
     <base>-<end>.swap        decided, once the directory is synced: a start completes it
 
 Then the segment list is replaced, the old files are removed, and ``.swap`` gets the first segment's name.
-Readers of the old segments keep their files open.
+Readers of the old segments keep their files open. What a full disk stops is ended later, before the log's
+segments change again; until then ``.swap`` is read.
 """
 
 from __future__ import annotations
@@ -19,14 +20,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog_broker.disk.data_directory import DataDirectory
 from kafkalog_broker.disk.filesystem import DirectoryEntry, FileSystem, OpenFile, replace_file
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes
 from kafkalog_broker.log.cleaning.run import CLEANED_SUFFIX
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.segment import Segment, segment_name
 from kafkalog_broker.log.segment_list import FullSegment, SegmentList
-from pyspark_kafkalog.errors import CorruptMessage
 
 SWAP_SUFFIX = ".swap"
 
@@ -47,6 +46,7 @@ class Swap:
         cleaned: Path,
         aborted: Sequence[AbortedTransaction],
         tools: LogTools,
+        sync_list: Callable[[], object],
     ) -> None:
         """``new`` has the name of the first of ``old``; its data is in the synced file ``cleaned``."""
         self._old = old
@@ -58,31 +58,30 @@ class Swap:
         self._directory = directory
         self._swap = swap_path(directory, base_offset, end_offset)
         self._index = swap_path(directory, base_offset, end_offset, ABORTED_SUFFIX)
-        self._has_index = False
+        self._sync_list = sync_list
+        self._has_index = self._published = False
         self._held: OpenFile | None = None
 
-    def run(
-        self, disk: DataDirectory, publish: Callable[[], object], sync_list: Callable[[], object]
-    ) -> None:
-        """Swap the files; ``publish`` replaces the segments and their list. Raises `CorruptMessage`,
-        `StorageError`.
+    def begin(self, publish: Callable[[], object]) -> None:
+        """Decide the swap; ``publish`` replaces the segments and their list. Then call `end`, even after an
+        error: `CorruptMessage`, `OSError`.
         """
-        doing = f"replacing segments of {self._directory.name}"
-        with disk.refusing(doing):
-            try:
-                self._decide()
-                publish()
-            except (OSError, CorruptMessage):
-                try:
-                    self._undo()
-                except OSError as e:  # its state is unknown
-                    raise disk.failed(doing, e) from e
-                raise
-            try:
-                sync_list()
-                self._finish()
-            except OSError as e:  # the next start completes it
-                raise disk.failed(doing, e) from e
+        self._decide()
+        publish()
+        self._published = True
+
+    def end(self) -> None:
+        """Finish the swap, or undo it if `begin` failed. Raises `OSError`: call it again."""
+        if self._published:
+            self._sync_list()
+            self._finish()
+        else:
+            self._undo()
+
+    def abandon(self) -> None:
+        """Release its file: the topic is deleted."""
+        self._pool.forget(self._swap)
+        self._release()
 
     def _decide(self) -> None:
         """Prepare the swap, then commit to it durably."""
@@ -117,12 +116,14 @@ class Swap:
                     self._files.remove(path)
         # Sync before renaming: the new file must not be paired with an old index.
         self._files.sync_directory(self._directory)
-        if self._has_index:
-            self._files.rename(self._index, first.aborted.path)
-        self._files.rename(self._swap, self._new.path)
-        self._pool.forget(self._new.path)
-        self._new.place(self._new.path)
-        self._release()
+        if self._held is not None:
+            if self._has_index:
+                with suppress(FileNotFoundError):  # an attempt that failed later
+                    self._files.rename(self._index, first.aborted.path)
+            self._files.rename(self._swap, self._new.path)
+            self._pool.forget(self._new.path)
+            self._new.place(self._new.path)
+            self._release()
         self._files.sync_directory(self._directory)
         self._new.keep_index()
 
