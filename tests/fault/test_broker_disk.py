@@ -119,6 +119,34 @@ def test_what_was_refused_on_a_full_disk_is_not_there_after_a_restart(
     broker.stop()
 
 
+def test_partitions_that_a_full_disk_kept_from_opening_are_served_when_there_is_room(
+    tmp_path: Path, files: FaultyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took their directory offline until the next start, the coordinator's with them."""
+    monkeypatch.setattr("kafkalog_broker.server.broker._REOPEN_SECONDS", 0.01)
+    monkeypatch.setattr("kafkalog_broker.server.coordinators._LOAD_AGAIN_SECONDS", 0.01)
+    broker = started(tmp_path, files)
+    with RawClient(broker.port) as client:
+        for topic in ("t", "u"):
+            client.create_topic(topic)
+            client.produce(topic, batch(b"kept"))
+        commit(client, 1)
+    broker.stop()
+    for lost in (*tmp_path.glob("t_0/partition.metadata"), *tmp_path.glob("*offsets_0/partition.metadata")):
+        lost.unlink()  # to be written again at the start
+    files.space_bytes = 0
+    broker = started(tmp_path, files)
+    with RawClient(broker.port) as client:
+        assert client.fetch("t", 0).error_code == STORAGE
+        assert [r.value for r in client.read("u")] == [b"kept"]
+        files.space_bytes = None
+        until(lambda: client.fetch("t", 0).error_code == ErrorCode.NONE)
+        assert [r.value for r in client.read("t")] == [b"kept"]
+        assert client.produce("t", batch(b"after")).base_offset == 1
+        assert committed(client) == [1]
+    broker.stop()
+
+
 def test_no_producer_id_is_given_out_on_a_full_disk(client: RawClient, files: FaultyFiles) -> None:
     files.space_bytes = 0
     assert client.ask(InitProducerIdRequest()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from kafkalog_broker.disk.data_directory import PassingError
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.log.faulty_files import FaultyFiles
@@ -220,6 +221,50 @@ def test_a_sync_that_finds_no_descriptor_is_tried_again(tmp_path: Path) -> None:
     files.sync_fails = lambda path: False
     log.flush()
     assert log.flushed_offset == 1
+
+
+def test_a_list_that_no_descriptor_was_left_for_is_synced_with_the_next_flush(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    _, log = open_log(tmp_path, files=files, segment_bytes=10)
+    log.append(batch(b"0"))
+    log.append(batch(b"1"))
+    files.pass_after(0, errno.EMFILE)  # the segments are open
+    with pytest.raises(PassingError, match=r"segments\.list"):
+        log.flush()
+    files.pass_after(None)
+    files.synced.clear()
+    log.flush()
+    assert log.path / "segments.list" in files.synced
+
+
+def test_an_append_that_finds_no_descriptor_leaves_the_directory_online(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    _, log = open_log(tmp_path, files=files)
+    log.append(batch(b"0"))
+    log._tools.pool.forget(log.segments[0].path)
+    files.pass_after(0, errno.EMFILE)
+    with pytest.raises(PassingError, match="Too many open files"):
+        log.append(batch(b"1"))
+    files.pass_after(None)
+    assert log.append(batch(b"1")).base_offset == 1
+
+
+def test_the_rest_of_an_append_that_cannot_be_cut_off_is_cut_before_the_next_one(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    manager, log = open_log(tmp_path, files=files)
+    log.append(batch(b"0"))
+    files.pass_after(1, errno.ENOSPC)
+    files.longest_write = 80
+    with pytest.raises(PassingError):
+        log.append(batch(b"x" * 100))
+    segment = log.segments[0]
+    assert segment.path.stat().st_size > segment.size
+    files.pass_after(None)
+    log.append(batch(b"1"))
+    assert segment.path.stat().st_size == segment.size
+    crash(manager)
+    _, log = open_log(tmp_path)
+    assert values(log) == [b"0", b"1"]
 
 
 def test_a_property_that_is_no_longer_known_stops_the_start_and_names_its_topic(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,13 @@ from types import MappingProxyType
 from uuid import UUID, uuid4
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.data_directory import DataDirectory, Meta, agree_on_meta, keep_or_make
+from kafkalog_broker.disk.data_directory import (
+    DataDirectory,
+    Meta,
+    PassingError,
+    agree_on_meta,
+    keep_or_make,
+)
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.family import Grown, KnownProducer
 from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
@@ -26,7 +33,7 @@ from kafkalog_broker.logs.partition_files import (
     make_partitions,
     remove_partitions,
 )
-from kafkalog_broker.logs.startup import OfflineLog, Startup
+from kafkalog_broker.logs.startup import OfflineLog, Startup, opened_again
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from kafkalog_broker.scheduler import Sweep
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -58,8 +65,9 @@ class LogManager:
     """*Thread-safe.* ``_lock`` guards the set of topics while one is changed, published or withdrawn.
 
     Topics being created or deleted, which may take seconds, are in ``_making`` or ``_leaving``, without the
-    lock and not visible; ``_settled`` tells when they leave. Look-ups take no lock: ``topics`` and ``logs``
-    are replaced, never modified.
+    lock and not visible; ``_settled`` tells when they leave. ``_reopening``, taken before it, keeps offline
+    partitions from being opened and removed at once. Look-ups take no lock: ``topics`` and ``logs`` are
+    replaced, never modified.
     """
 
     def __init__(
@@ -104,10 +112,12 @@ class LogManager:
         self._truncate_missing = truncate_missing
         self._making: set[str] = set()
         self._leaving: set[str] = set()
+        self._unfinished: dict[str, Callable[[], None]] = {}
         self._doomed = DelayedRemoval(self._files, clock)
         self._meta: Meta | None = None
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
+        self._reopening = threading.Lock()
 
     @property
     def meta(self) -> Meta:
@@ -129,7 +139,9 @@ class LogManager:
                         directory.open()
                         opened[directory] = directory.read_meta()
                     except OSError as e:
-                        directory.failed("opening it", e)
+                        error = directory.refused("opening it", e)
+                        if directory.online:
+                            raise error from e
                 if not opened:
                     raise StorageError("none of log.dirs can be used")
                 try:
@@ -148,6 +160,10 @@ class LogManager:
             self._stores = found.stores
             self.logs = found.logs
             self._offline = found.offline
+            self._unfinished = found.unfinished
+            self._leaving |= found.unfinished.keys()
+            for path in found.leftovers:
+                self._doomed.add_tree(path, 0)
             for directory in {log.directory for log in found.offline.values()}:
                 # The clean stop's state was consumed: the next start needs their recovery points.
                 self._note_recovery_points(directory)
@@ -155,8 +171,9 @@ class LogManager:
             if found.offline:
                 names = ", ".join(map(str, sorted(found.offline)[:20]))
                 _logger.error(
-                    "partitions that are offline, as data is missing: %d: %s", len(found.offline), names
-                )
+                    "partitions that are offline, as data is missing or the disk is full: %d: %s",
+                    len(found.offline), names,
+                )  # fmt: skip
 
     def log(self, partition: TopicPartition) -> Log:
         """The log of a partition. Raises `UnknownTopicOrPartition`; `StorageError`: it is offline."""
@@ -166,7 +183,8 @@ class LogManager:
                 log, topic = self.logs.get(partition), self.topics.get(partition.topic)
             offline = self._offline.get(partition)
             if log is None and offline is not None:
-                raise StorageError(f"{partition} is offline: {offline.reason}")
+                kind = StorageError if offline.reopen is None else PassingError
+                raise kind(f"{partition} is offline: {offline.reason}")
             if log is None and topic is not None and partition.partition in topic.partitions:
                 raise StorageError(f"{partition}: its directory is offline")
         if log is None:
@@ -298,7 +316,9 @@ class LogManager:
             try:
                 change, found = directory.read_settings()
             except OSError as e:
-                directory.failed("reading the broker's properties", e)
+                error = directory.refused("reading the broker's properties", e)
+                if directory.online:
+                    raise error from e
                 continue
             if change > self._settings_change:
                 self._settings_change, newest = change, found
@@ -325,10 +345,11 @@ class LogManager:
             self._commit(name, topic, self._stores[name], {})
 
     def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
-        """Delete a topic; ``goes_too`` is called once it is no longer visible. Raises `StorageError`: if the
-        topic is gone, the next start completes the deletion; `UnknownTopicOrPartition`.
+        """Delete a topic; ``goes_too`` is called once it is no longer visible. If the disk is then too full,
+        `remove_deleted` completes it. Raises `UnknownTopicOrPartition`; `StorageError`: if the topic is gone,
+        the next start completes the deletion.
         """
-        with self._lock:
+        with self._reopening, self._lock:
             topic, store = self._topic(name), self._stores[name]
             delay_ms = self.defaults.overridden(topic.overrides).file_delete_delay_ms
             records = TopicStore(store.path, self._files)
@@ -342,20 +363,29 @@ class LogManager:
             self._offline = {tp: log for tp, log in self._offline.items() if tp.topic != name}
             del self._stores[name]
             self._leaving.add(name)
-        try:
+
+        def finish() -> None:
             with store.refusing(f"deleting topic {name}"):
-                goes_too()
                 for log in logs:
                     log.drop()
                     self._doom(log.path, delay_ms)
                     log.drop()  # again: a reader may have opened a file before the rename
                 for lost in offline:
-                    if lost.path.exists():
-                        self._doom(lost.path, delay_ms)
+                    self._doom(lost.path, delay_ms)
                 for directory in {log.directory for log in logs} | {lost.directory for lost in offline}:
                     self._files.sync_directory(directory.path)
                 records.remove(name)
-        finally:
+
+        try:
+            with store.refusing(f"deleting topic {name}"):
+                goes_too()
+            finish()
+        except PassingError:
+            self._unfinished[name] = finish
+        except BaseException:
+            self._settle(self._leaving, name)
+            raise
+        else:
             self._settle(self._leaving, name)
         self._doomed.purge()
 
@@ -363,7 +393,7 @@ class LogManager:
         """Take partitions out of service but keep their data: `set_partitions_aside`. Raises
         `UnknownTopicOrPartition`: no topic with this name and id; `StorageError`: call again to continue.
         """
-        with self._lock:
+        with self._reopening, self._lock:
             topic, store = self._topic(name), self._stores[name]
             if topic.topic_id != topic_id:
                 raise UnknownTopicOrPartition(f"topic {name} is another one by now")
@@ -402,7 +432,46 @@ class LogManager:
             self._note_recovery_points(directory)
 
     def remove_deleted(self) -> None:
+        """Remove what was deleted, once its time has come, and finish deletions that the disk had refused."""
+        for name, finish in list(self._unfinished.items()):
+            try:
+                finish()
+            except PassingError:
+                continue
+            except StorageError as e:
+                _logger.error("the deletion of topic %s is left to the next start: %s", name, e)
+            del self._unfinished[name]
+            self._settle(self._leaving, name)
         self._doomed.purge()
+
+    def reopen(self) -> int:
+        """Open partitions for which the disk was too full, or descriptors too few; returns their number."""
+        opened = 0
+        still_full: set[DataDirectory] = set()
+        for partition, offline in list(self._offline.items()):
+            with self._reopening:
+                is_due = offline.directory.online and offline.directory not in still_full
+                if offline.reopen is None or not is_due or self._offline.get(partition) is not offline:
+                    continue
+                now = opened_again(partition, offline, offline.reopen)
+                if isinstance(now, OfflineLog):
+                    still_full.add(offline.directory)
+                else:
+                    opened += 1
+                self._replace_offline(partition, offline, now)
+        return opened
+
+    def _replace_offline(self, partition: TopicPartition, old: OfflineLog, new: OfflineLog | Log) -> None:
+        with self._lock:
+            rest = {tp: offline for tp, offline in self._offline.items() if tp != partition}
+            if isinstance(new, OfflineLog):
+                rest[partition] = new  # last, so that others are tried before it
+            elif self._offline.get(partition) is old:
+                new.config = self.defaults.overridden(self.topics[partition.topic].overrides)
+                self.logs = {**self.logs, partition: new}
+            else:  # closed meanwhile
+                new.drop()
+            self._offline = rest
 
     def apply_retention(self) -> None:
         kept: dict[TopicPartition, PolicyFailed] = {}
@@ -461,7 +530,7 @@ class LogManager:
                     except OSError as e:
                         _logger.warning("%s: the next start recovers it: %s", directory.path, e)
                 directory.close()
-            self.logs = {}
+            self.logs, self._offline = {}, {}
             self.topics = MappingProxyType({})
 
     def _topic(self, name: str) -> StoredTopic:
@@ -504,8 +573,9 @@ class LogManager:
 
     def _doom(self, path: Path, delay_ms: int) -> None:
         target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
-        self._files.rename(path, target)
-        self._doomed.add_tree(target, delay_ms)
+        with suppress(FileNotFoundError):  # never made, or an attempt that failed later
+            self._files.rename(path, target)
+            self._doomed.add_tree(target, delay_ms)
 
     def _note_recovery_points(self, directory: DataDirectory) -> None:
         if not (directory.held and directory.online):

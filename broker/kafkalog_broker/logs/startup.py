@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.data_directory import DataDirectory
+from kafkalog_broker.disk.data_directory import DataDirectory, PassingError, may_pass
 from kafkalog_broker.disk.filesystem import FileSystem, remove_tree
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.log import Log
@@ -32,12 +33,31 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfflineLog:
-    """A partition with missing data: its directory, the reason, and its stored recovery point."""
+    """A partition that cannot be used: its directory, the reason, its stored recovery point, and, unless data
+    is missing, what opens it once the reason has passed; that raises `StorageError`.
+    """
 
     directory: DataDirectory
     path: Path
     reason: str
     recovery_point: tuple[int, int]
+    reopen: Callable[[], Log] | None = None
+
+
+def opened_again(
+    partition: TopicPartition, offline: OfflineLog, reopen: Callable[[], Log]
+) -> OfflineLog | Log:
+    """Try to open an offline partition; returns its log, or why it stays offline."""
+    try:
+        log = reopen()
+    except PassingError as e:
+        return replace(offline, reason=str(e))
+    except StorageError as e:
+        _logger.error("%s is offline: %s", partition, e)
+        reason = e.missing_text if isinstance(e, MissingSegments) else str(e)
+        return replace(offline, reason=reason, reopen=None)
+    _logger.info("%s is online again", partition)
+    return log
 
 
 @dataclass(slots=True)
@@ -70,6 +90,10 @@ class Startup:
     stores: dict[str, DataDirectory] = field(default_factory=dict)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
+    unfinished: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """Deletions of topics, by name, for which the disk was too full."""
+    leftovers: list[Path] = field(default_factory=list)
+    """Deleted directories that could not be removed."""
     _contents: dict[DataDirectory, _Contents] = field(default_factory=dict)
 
     def run(self, *, all_online: bool) -> None:
@@ -79,7 +103,9 @@ class Startup:
             try:
                 deleting += self._read(directory)
             except OSError as e:
-                directory.failed("reading it", e)
+                error = directory.refused("reading it", e)
+                if directory.online:
+                    raise error from e  # without it, its topics would seem not to exist
                 self._contents.pop(directory, None)
                 all_online = False
         if not self._contents:
@@ -110,7 +136,12 @@ class Startup:
             if not entry.is_directory:
                 continue
             if entry.name.startswith(DELETED_PREFIX):
-                remove_tree(self._files, directory.path / entry.name)
+                try:
+                    remove_tree(self._files, directory.path / entry.name)
+                except OSError as e:
+                    if not may_pass(e):
+                        raise
+                    self.leftovers.append(directory.path / entry.name)
             elif (partition := partition_of(entry.name)) is not None:
                 partitions.add(partition)
         self._contents[directory] = _Contents(clean, points, partitions)
@@ -118,17 +149,31 @@ class Startup:
 
     def _finish_deletions(self, deleting: list[tuple[DataDirectory, str]], all_online: bool) -> None:
         for owner, name in deleting:
+            doomed: dict[DataDirectory, list[Path]] = {}
             for directory, contents in self._contents.items():
                 gone = {partition for partition in contents.partitions if partition.topic == name}
-                with directory.refusing(f"deleting topic {name}"):
-                    for partition in gone:
-                        remove_tree(self._files, directory.path / directory_name(partition))
-                    self._files.sync_directory(directory.path)
+                doomed[directory] = [directory.path / directory_name(partition) for partition in gone]
                 contents.partitions -= gone
-            if all_online:
-                with owner.refusing(f"deleting topic {name}"):
-                    TopicStore(owner.path, self._files).remove(name)
-            _logger.info("the deletion of topic %s is finished", name)
+            finish = partial(self._finish_deletion, owner, name, doomed, all_online)
+            try:
+                finish()
+            except PassingError:
+                self.unfinished[name] = finish
+            except StorageError as e:
+                _logger.error("the deletion of topic %s is left to the next start: %s", name, e)
+
+    def _finish_deletion(
+        self, owner: DataDirectory, name: str, doomed: Mapping[DataDirectory, list[Path]], all_online: bool
+    ) -> None:
+        for directory, paths in doomed.items():
+            with directory.refusing(f"deleting topic {name}"):
+                for path in paths:
+                    remove_tree(self._files, path)
+                self._files.sync_directory(directory.path)
+        if all_online:
+            with owner.refusing(f"deleting topic {name}"):
+                TopicStore(owner.path, self._files).remove(name)
+        _logger.info("the deletion of topic %s is finished", name)
 
     def _open(
         self, partition: TopicPartition, topic: StoredTopic, config: LogConfig, all_online: bool
@@ -144,23 +189,30 @@ class Startup:
             places = [self._place_for(directory_name(partition), topic)]
         directory = places[0]
         name = directory_name(partition)
-        contents = self._contents[directory]
-        clean, point = contents.known_of(name, topic)
+        clean, point = self._contents[directory].known_of(name, topic)
+        known_end = max(clean.end_offset if clean else 0, point)
+        offline = partial(
+            OfflineLog, directory, directory.path / name, recovery_point=(topic.topic_id.int, known_end)
+        )
+
+        def opened() -> Log:
+            with directory.refusing(f"opening {name}"):
+                if partition not in self._contents[directory].partitions:
+                    self._make_again(directory, partition, known_end)
+                self._own(directory.path / name, partition, topic)
+                return open_partition(
+                    directory, partition, config, self._tools[topic.generation],
+                    leader_epoch=topic.epoch(partition.partition), clean=clean, recovery_point=point,
+                    truncate_missing=self._truncate_missing,
+                )  # fmt: skip
+
         try:
-            if partition not in contents.partitions:
-                self._make_again(directory, partition, max(clean.end_offset if clean else 0, point))
-            self._own(directory.path / name, partition, topic)
-            self.logs[partition] = open_partition(
-                directory, partition, config, self._tools[topic.generation],
-                leader_epoch=topic.epoch(partition.partition), clean=clean, recovery_point=point,
-                truncate_missing=self._truncate_missing,
-            )  # fmt: skip
+            self.logs[partition] = opened()
         except MissingSegments as e:
             _logger.error("%s is offline: %s", partition, e)
-            known = (topic.topic_id.int, max(clean.end_offset if clean else 0, point))
-            self.offline[partition] = OfflineLog(directory, directory.path / name, e.missing_text, known)
-        except OSError as e:
-            directory.failed(f"opening {name}", e)
+            self.offline[partition] = offline(reason=e.missing_text)
+        except PassingError as e:
+            self.offline[partition] = offline(reason=str(e), reopen=opened)
         except StorageError:
             if directory.online:
                 raise

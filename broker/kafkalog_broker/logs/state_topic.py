@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from kafkalog_broker.disk.data_directory import PassingError
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, KafkaError, ServerError, TopicAlreadyExists
@@ -144,6 +145,8 @@ class StateTopic(Generic[S]):
         self._reading = threading.Lock()
         self.shards: tuple[Shard[S], ...] = ()
         """By partition; empty until the topic is created or found."""
+        self.put_off = False
+        """Whether the last `load` could not read a partition that a later one may."""
 
     def look(self) -> list[Shard[S]]:
         """Check whether the topic exists; returns the shards that are no longer ours, to be dropped."""
@@ -164,6 +167,7 @@ class StateTopic(Generic[S]):
         """Load our unloaded partitions; returns them, once loaded or failed."""
         with self._reading:
             found = []
+            self.put_off = False
             for shard in self.shards:
                 with shard.lock:
                     if shard.begun or shard.refusal() is not None:
@@ -236,6 +240,10 @@ class StateTopic(Generic[S]):
             self._build(shard, read_stored(self._logs.log(shard.partition)))
             with shard.lock:
                 shard.loaded = True
+        except PassingError:
+            with shard.lock:
+                shard.begun = False
+            self.put_off = True
         except KafkaError as e:
             _log.error("%s cannot be loaded, what it keeps stays unavailable: %s", shard.partition, e)
         except Exception:

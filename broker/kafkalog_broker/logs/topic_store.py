@@ -9,6 +9,7 @@ out), ``generation``, ``deleting``, ``config.<name>``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -108,7 +109,8 @@ class TopicStore:
         replace_file(self._files, self._record(name), data, durable=True)
 
     def remove(self, name: str) -> None:
-        self._files.remove(self._record(name))
+        with suppress(FileNotFoundError):  # an attempt that failed later
+            self._files.remove(self._record(name))
         self._files.sync_directory(self.path)
 
     def set_aside(self, name: str, target: Path) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.zookeeper.session import ZooKeeperSession as ZooKeeperSession
 
 _DELETED_FILES_SECONDS = 1.0
+_REOPEN_SECONDS = 2.0
 _CERTIFICATES_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -363,6 +364,7 @@ class Broker:
         if config.log_cleaner_enable:
             self._cleanings.every("cleaner", config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
         every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
+        every("offline partitions", _REOPEN_SECONDS, self._logs.reopen)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
         offsets = self._coordinators.groups.offsets
         every("expire offsets", config.offsets_retention_check_interval_ms / 1000, offsets.expire)

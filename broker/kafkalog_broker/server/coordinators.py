@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog_broker.cluster.ownership import CoordinatorPartitions, Ownership
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -17,6 +17,7 @@ from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from kafkalog_broker.logs.state_topic import StateTopic
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.server.delayed_fetch import DelayedFetches
 from kafkalog_broker.server.topics import Topics
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalog_broker.server.registration import Registration
     from kafkalog_broker.transactions.cluster_transactions import ClusterTransactions
 
-_T = TypeVar("_T")
+_T = TypeVar("_T", bound=StateTopic[Any])
 
 _OFFSETS_SEGMENT_BYTES = 100 << 20
 _PARTITIONS_OF_A_CLUSTER = 50
@@ -40,6 +41,7 @@ _PARTITIONS_OF_A_CLUSTER = 50
 
 _MINUTE_MS = 60_000
 _LOADER_STOP_SECONDS = 10.0
+_LOAD_AGAIN_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Coordinators:
         self._registration = registration
         self._ownership = ownership
         self._timers = Scheduler(clock)
+        self._state_topics: list[StateTopic[Any]] = []
         self.transaction_work = Scheduler(clock)
         self.producer_ids = ProducerIds(config.directories(), files, registry.take_ids if registry else None)
         self.groups = GroupCoordinator(
@@ -165,6 +168,8 @@ class Coordinators:
         while self._to_load.get():
             self.groups.load()
             self.transactions.load()
+            if any(topic.put_off for topic in self._state_topics):
+                self._timers.after(_LOAD_AGAIN_SECONDS, partial(self._to_load.put, True))
 
     def _make_migration(self, files: FileSystem) -> OffsetMigration | None:
         if self._peers is None or self._ownership is None:
@@ -189,12 +194,14 @@ class Coordinators:
         ownership = self._ownership
         count = partitions or (1 if ownership is None else _PARTITIONS_OF_A_CLUSTER)
         overrides = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
-        return make(
+        topic = make(
             self._logs,
             create=partial(self._topics.create, name, count, overrides),
             appended=self._fetches.appended,
             placement=None if ownership is None else CoordinatorPartitions(ownership, name),
         )
+        self._state_topics.append(topic)
+        return topic
 
 
 def _make_peers(config: BrokerConfig, ownership: Ownership, clock: Clock) -> Peers:

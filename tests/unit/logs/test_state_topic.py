@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -105,6 +106,18 @@ def test_the_last_value_of_each_key_is_what_is_stored(bench: Bench) -> None:
     _put(topic, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
     _put(topic, (b"b", None), (b"a", b"2"))
     assert bench.state() == {b"a": b"2", b"c": b"1"}
+
+
+def test_what_cannot_be_read_for_lack_of_descriptors_is_read_by_a_later_load(bench: Bench) -> None:
+    _put(bench.topic(), (b"a", b"1"))
+    bench.logs.open_files.forget(bench.logs.log(TopicPartition(_NAME, 0)).segments[0].path)
+    bench.files.pass_after(0, errno.EMFILE)
+    topic = bench.topic()
+    assert (topic.put_off, topic.shards[0].loaded) == (True, False)
+    bench.files.pass_after(None)
+    topic.load()
+    assert (topic.put_off, topic.shards[0].loaded) == (False, True)
+    assert topic.shards[0].state == {b"a": b"1"}
 
 
 def test_more_than_a_batch_holds_is_appended_whole_or_not_at_all(bench: Bench) -> None:
