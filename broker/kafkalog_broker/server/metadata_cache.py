@@ -97,7 +97,7 @@ class MetadataCache:
             frozenset() if shared is None else shared.pending,
             ownership.offline,
             ownership.serves,
-            {} if shared is None else shared.stored.epochs,
+            topic.epochs if shared is None else shared.stored.epochs,
         )
 
     def _forget(self, key: tuple[str, int, int]) -> None:

@@ -72,6 +72,10 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_a_new_owners_leader_epoch_comes_with_its_name_also_while_it_is_away() -> None:
     topics = MetadataCache(0, ownership := Ownership(0))
+    ours = replace(TOPIC, epochs={1: 3})
+    for each in (topics, MetadataCache(0)):
+        told = each.described("t", ours, NOT_ASKED, THERE).partitions
+        assert [partition.leader_epoch for partition in told] == [0, 3, 0], "what its own disk says"
 
     def see(version: int, owners: tuple[int, ...], epochs: dict[int, int], *pending: int) -> list[int]:
         registered = ClusterTopic(replace(TOPIC, epochs=epochs), owners, frozenset(pending), 0, 0)
