@@ -129,7 +129,8 @@ def _staging(target: Path, files: FileSystem) -> Iterator[Path]:
         finally:
             held.close()
     except OSError as e:
-        why = "the disk is full" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "it failed"
+        cause = e.__cause__ if isinstance(e.__cause__, OSError) else e  # of a failed sync
+        why = "the disk is full" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else "it failed"
         raise StorageError(f"{target}: {why}, and nothing of the export is left: {e}") from e
 
 
