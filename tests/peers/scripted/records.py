@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.protocol.api.fetch import FetchRequest
 from pyspark_kafkalog.protocol.api.log_offsets import (
     DeleteRecordsPartition,
@@ -19,6 +20,7 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
 )
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from pyspark_kafkalog.types import NewRecord
 from tests.peers.scripted.session import (
     NEVER,
     Session,
@@ -50,6 +52,12 @@ def appending(session: Session) -> None:
     ask("nothing", {(topic, 0): b""})
     ask("two batches", {(topic, 0): good + good})
     ask("too large", {(topic, 0): batch(bytes(2 << 20))})
+
+    bounded = session.topic("-bounded", cleanup_policy="compact", message_timestamp_after_max_ms="3600000")
+    rows = [NewRecord(b"v", key, 1_700_000_000_000) for key in (b"k0", None, None, b"k3")]
+    ask("two records without a key", {(bounded, 0): encode_batch(rows)})
+    rows = [NewRecord(b"v", b"k", time) for time in (1_700_000_000_000, 9_000_000_000_000)]
+    ask("a record of the year 2255", {(bounded, 0): encode_batch(rows)})
 
     def idempotent(step: str, sequence: int, epoch: int = 0) -> None:
         ask(step, {(topic, 0): batch(b"i", producer_id=producer, epoch=epoch, sequence=sequence)})

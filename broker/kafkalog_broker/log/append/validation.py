@@ -7,7 +7,8 @@ In batches Kafka reads every record, this fewer: see docs/formats.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from kafkalog_broker.config.broker_config import LogConfig
@@ -49,7 +50,7 @@ from pyspark_kafkalog.formats.legacy import (
     wrap_set,
 )
 from pyspark_kafkalog.formats.message_set import codec_at, frames
-from pyspark_kafkalog.formats.record import check_records
+from pyspark_kafkalog.formats.record import MOST_NAMED, check_records, read_times
 from pyspark_kafkalog.formats.v07 import check_produced, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
@@ -135,7 +136,7 @@ def _check_headers(
             _check_contents(header)
             if not internal:
                 _check_sender(header)
-                _check_times(header, config, now_ms)
+                _check_times(header, data[position + HEADER_SIZE : position + size], config, now_ms)
         if not internal:
             if each or attributes & CODEC_BITS:
                 records = data[position + HEADER_SIZE : position + size]
@@ -240,12 +241,34 @@ def _check_sender(header: BatchHeader) -> None:
         )
 
 
-def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_times(header: BatchHeader, records: memoryview, config: LogConfig, now_ms: int) -> None:
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         raise InvalidTimestamp("a producer may not set the log append time")
     allowed = TimeBounds(config, now_ms)
-    allowed.check(header.base_timestamp)
-    allowed.check(header.max_timestamp)
+    try:
+        allowed.check(header.base_timestamp)
+        allowed.check(header.max_timestamp)
+    except InvalidTimestamp as e:
+        if header.record_count <= _AT_ONCE_RECORDS:
+            e.records = dict(islice(_wrong_times(header, records, allowed), MOST_NAMED))
+        raise
+
+
+def _wrong_times(header: BatchHeader, records: memoryview, allowed: TimeBounds) -> Iterator[tuple[int, str]]:
+    """What is wrong with the time of each record that is to blame; ends before a record that is malformed."""
+    try:
+        block = decompress(header.codec, records, _AT_ONCE_BYTES) if header.codec else records
+        times = read_times(
+            block, header.record_count, base_offset=0, last_offset_delta=header.last_offset_delta,
+            base_timestamp=header.base_timestamp,
+        )  # fmt: skip
+        for number, (timestamp, _) in enumerate(times):
+            try:
+                allowed.check(timestamp)
+            except InvalidTimestamp as e:
+                yield number, str(e)
+    except (CorruptMessage, MessageTooLarge):
+        return
 
 
 def takes_long(data: memoryview, config: LogConfig) -> bool:

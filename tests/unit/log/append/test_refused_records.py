@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, TakesLong
-from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, KafkaError, MessageTooLarge
+from pyspark_kafkalog.errors import ErrorCode, InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.base import crc32c, varint_bytes
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec
@@ -183,6 +183,31 @@ def test_records_without_a_key_are_named(tmp_path: Path, codec: Codec) -> None:
     with pytest.raises(InvalidRecord, match="record 1 of 4 has no key, which a compacted topic") as refused:
         log.append(bytearray(encode_batch(new, codec=codec)))
     assert refused.value.records == dict.fromkeys((1, 2), "no key, which a compacted topic requires")
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_records_with_a_wrong_time_are_named(tmp_path: Path, codec: Codec) -> None:
+    _, log = open_log(tmp_path, message_timestamp_after_max_ms=1000)
+    ahead = [0, 2000, 1000, 3000]
+    new = [NewRecord(b"v", b"k", START_MS + ms) for ms in ahead]
+    with pytest.raises(InvalidTimestamp, match="is outside") as refused:
+        log.append(bytearray(encode_batch(new, codec=codec)))
+    assert {number: text.split()[1] for number, text in refused.value.records.items()} == {
+        1: str(START_MS + 2000),
+        3: str(START_MS + 3000),
+    }
+
+
+@pytest.mark.parametrize(
+    ("block", "count"), [(b"no records, only a text", 1), (records(4001), 4001)], ids=["malformed", "many"]
+)
+def test_no_record_is_named_for_its_time_if_they_are_many_or_malformed(
+    tmp_path: Path, block: bytes, count: int
+) -> None:
+    _, log = open_log(tmp_path, message_timestamp_after_max_ms=1000)
+    with pytest.raises(InvalidTimestamp) as refused:
+        log.append(bytearray(sealed(block, count, Codec.NONE, timestamp=START_MS + 2000)))
+    assert refused.value.records == {}
 
 
 def test_the_first_1000_records_without_a_key_are_named(tmp_path: Path) -> None:
