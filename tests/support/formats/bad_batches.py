@@ -147,6 +147,9 @@ CASES = {
     "a key of length -2 in a compacted topic": Case(
         _last(key=None, key_length=-2), 3, INVALID, INVALID, INVALID, INVALID, compacted=True
     ),
+    "offset deltas from 1 on in a compacted topic": Case(
+        records(3, 1), 3, INVALID, INVALID, NONE, UNKNOWN, compacted=True
+    ),
     # What is left to readers: docs/formats.md says so.
     "a length of one too many in the middle": Case(_middle(length=16), MANY, NONE, INVALID, INVALID, NONE),
     "a value beyond its record in the middle": _unseen(_middle(value_length=50), MANY),
