@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.network.broker_process import MIB, growing_less_than, socket_count
-from tests.support.protocol.raw_client import RawClient, batch
+from tests.support.protocol.raw_client import RawClient, batch, produce_request
 from tests.support.until import until
 
 GROWTH_LIMIT = 64 * MIB
@@ -208,3 +212,28 @@ def test_thousands_of_connections_come_and_go(broker: EmbeddedBroker) -> None:
         for client in [RawClient(broker.port) for _ in range(200)]:
             client.close()
     until(lambda: socket_count(broker.pid) <= before)
+
+
+def test_idle_connections_leave_descriptors_for_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 160 descriptors 80 are for segments and 64 are kept: 16 connections may be open."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nulimit -n 160\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with start_broker() as few, RawClient(few.port) as producer, ExitStack() as stack:
+        producer.create_topic("t", partitions=100)
+        idle = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", few.port), 60)) for _ in range(400)
+        ]
+        for closed in idle[15:]:
+            assert closed.recv(1) == b""
+        for _ in range(2):
+            result = producer.ask(produce_request({("t", number): batch(b"x") for number in range(100)}))
+            codes = {each.error_code for each in result.responses[0].partition_responses}
+            assert codes == {ErrorCode.NONE}
+        for kept in idle[:15]:
+            kept.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                kept.recv(1)

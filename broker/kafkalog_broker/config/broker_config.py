@@ -143,9 +143,10 @@ class BrokerConfig(Config):
         doc="Connections waiting to be accepted (Kafka: 50). A client that finds the queue full retries a "
             "second later.",
     )  # fmt: skip
-    max_connections: int = prop(
-        "max.connections", INT_MAX, int, check=positive_int, unit="connections",
-        doc="Open connections of a listener; further ones are closed at once.",
+    max_connections: int | None = prop(
+        "max.connections", None, int, check=positive_int, unit="connections",
+        doc="Open connections of a listener; further ones are closed at once (Kafka: no limit). By default "
+            "its equal share of the descriptors (ulimit -n) that log.open.files.max and 64 others leave.",
     )  # fmt: skip
     max_connections_per_ip: int = prop(
         "max.connections.per.ip", INT_MAX, int, check=between(0, INT_MAX), unit="connections",

@@ -6,6 +6,7 @@ import gc
 import logging
 import resource
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -78,13 +79,14 @@ class Broker:
         self._registration = self._make_registration()
         self._timers = Scheduler(clock)
         self._fetches = DelayedFetches(self._timers)
+        open_files, self._descriptors = _share_descriptors(config.log_open_files_max)
         self._logs = LogManager(
             config.directories(),
             defaults=self._topic_defaults,
             clock=clock,
             files=files,
             producer_expiration_ms=config.producer_id_expiration_ms,
-            max_open_files=_open_files(config.log_open_files_max),
+            max_open_files=open_files,
             node_id=config.node_id,
             name_cluster=self._registration.agree_on_cluster if self._registration else keep_or_make,
             retention=policy_named(policy) if (policy := config.log_retention_policy) else policy_of,
@@ -353,7 +355,7 @@ class Broker:
             credentials=self._credentials,
             authorizer=self._authorizer,
         )
-        listeners = Listeners(config, self._logs, services, self.advertised, self._timers)
+        listeners = Listeners(config, self._logs, services, self.advertised, self._timers, self._descriptors)
         self._disk.every("certificates", _CERTIFICATES_SECONDS, listeners.renew_certificates)
         listeners.refresh_keys(self._disk.every)
         return listeners
@@ -394,16 +396,20 @@ def _checks_scram(config: BrokerConfig) -> bool:
     )
 
 
-def _open_files(wanted: int) -> int:
-    """Limit of open segment files: the configured one, but at most half of the process's descriptors."""
+def _share_descriptors(wanted: int) -> tuple[int, int]:
+    """Limit of open segment files: the configured one, but at most half of the process's descriptors; and how
+    many descriptors that leaves.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY or wanted <= limit // 2:
-        return wanted
-    _log.warning(
-        "log.open.files.max=%d is more than half of the %d descriptors of this process; using %d",
-        wanted, limit, limit // 2,
-    )  # fmt: skip
-    return max(1, limit // 2)
+    if limit == resource.RLIM_INFINITY:
+        limit = sys.maxsize
+    if wanted > limit // 2:
+        _log.warning(
+            "log.open.files.max=%d is more than half of the %d descriptors of this process; using %d",
+            wanted, limit, limit // 2,
+        )  # fmt: skip
+        wanted = max(1, limit // 2)
+    return wanted, limit - wanted
 
 
 # --- garbage collection must not scan long-lived objects while clients wait

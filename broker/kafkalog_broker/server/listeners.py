@@ -70,6 +70,38 @@ _V07 = (V07, Dispatcher07, lambda _: {})
 """What each wire serves: its own log family, and read-only views of others."""
 
 
+_RESERVED_DESCRIPTORS = 64
+"""For what is neither a connection nor a segment file: other files, ZooKeeper, other brokers, the sockets
+that listen.
+"""
+
+
+def connection_limits(config: BrokerConfig, descriptors: int) -> dict[str, int]:
+    """Most connections of each listener by name: as configured, else an equal share of ``descriptors`` less
+    the reserve. Logs configured limits that are too high. Raises `InvalidConfig`: the share is empty.
+    """
+    names = [endpoint.name for endpoint in config.endpoints]
+    free = descriptors - _RESERVED_DESCRIPTORS
+    share = free // len(names)
+    limits = {
+        name: config.listener_properties.of(name).max_connections or config.max_connections or share
+        for name in names
+    }
+    if min(limits.values()) < 1:
+        raise InvalidConfig(
+            f"no descriptor is left for connections: of this process's, log.open.files.max leaves"
+            f" {descriptors}, and {_RESERVED_DESCRIPTORS} are a reserve. Raise the limit (ulimit -n), or set"
+            " max.connections"
+        )
+    if sum(limits.values()) > free:
+        _log.warning(
+            "max.connections: %d connections are allowed, but this process has descriptors for %d besides "
+            "log.open.files.max and a reserve of %d; raise the limit (ulimit -n), or writes may fail",
+            sum(limits.values()), free, _RESERVED_DESCRIPTORS,
+        )  # fmt: skip
+    return limits
+
+
 class Listeners:
     """*Thread-safe: the broker calls `start` and `stop`, once each.* A socket server per listener."""
 
@@ -80,8 +112,11 @@ class Listeners:
         services: Services,
         advertised: Callable[[], Mapping[str, tuple[str, int]]],
         timers: Scheduler,
+        descriptors: int,
     ) -> None:
-        """Each listener has logs and address of its own in its ``services``. Raises `InvalidConfig`."""
+        """Each listener has logs and address of its own in its ``services``; all share the ``descriptors``
+        that the logs leave. Raises `InvalidConfig`.
+        """
         self._config = config
         self._services = services
         self._timers = timers
@@ -89,6 +124,7 @@ class Listeners:
         self._servers: dict[str, SocketServer] = {}
         self._certificates: list[ListenerCertificates] = []
         self._keys: list[tuple[SignedTokens, int]] = []
+        self._limits = connection_limits(config, descriptors)
         self._entering = RequestMemory(_ENTERING_BYTES)
         limit = config.queued_max_request_bytes
         memory = RequestMemory(limit if limit >= 0 else None, largest_bytes=config.socket_request_max_bytes)
@@ -128,7 +164,7 @@ class Listeners:
             max_request_bytes=config.socket_request_max_bytes,
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
-            max_connections=own.max_connections or config.max_connections,
+            max_connections=self._limits[name],
             max_idle_ms=config.connections_max_idle_ms,
             max_receive_ms=config.request_receive_timeout_ms,
             backlog=config.socket_listen_backlog_size,

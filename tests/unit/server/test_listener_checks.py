@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listener_config import ListenerProperties
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.security.file_stores import FileCredentials, SecurityFile
-from kafkalog_broker.server.listeners import limits_by_address, mechanisms_of
+from kafkalog_broker.server.listeners import connection_limits, limits_by_address, mechanisms_of
 from pyspark_kafkalog.errors import InvalidConfig
 
 HANDLER = "sasl.server.callback.handler.class"
@@ -22,6 +24,32 @@ TEXTS = {
 def offered(data: Path, **texts: str) -> list[str]:
     users = FileCredentials(SecurityFile([data], FileSystem()))
     return list(mechanisms_of("CLIENT", ListenerProperties(TEXTS | texts), users, []))
+
+
+TWO = {"listeners": "CLIENT://:0,PLAINTEXT://:0", "listener.security.protocol.map": "CLIENT:PLAINTEXT"}
+
+
+def test_listeners_share_the_descriptors_that_logs_and_the_reserve_leave(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = BrokerConfig.load(None, TWO)
+    assert connection_limits(config, 64 + 401) == {"CLIENT": 200, "PLAINTEXT": 200}
+    with pytest.raises(InvalidConfig, match=r"log\.open\.files\.max leaves 65, and 64 are a reserve"):
+        connection_limits(config, 65)
+    assert not caplog.records
+
+
+def test_a_configured_number_of_connections_counts_even_if_descriptors_are_too_few(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = BrokerConfig.load(
+        None, TWO | {"max.connections": "7", "listener.name.client.max.connections": "3"}
+    )
+    with caplog.at_level(logging.WARNING):
+        assert connection_limits(config, 64 + 10) == {"CLIENT": 3, "PLAINTEXT": 7}
+        assert not caplog.records
+        assert connection_limits(config, 64 + 9) == {"CLIENT": 3, "PLAINTEXT": 7}
+    assert "10 connections are allowed, but this process has descriptors for 9" in caplog.text
 
 
 def test_a_limit_may_name_a_host_and_holds_for_all_its_addresses() -> None:
