@@ -27,8 +27,15 @@ from pyspark_kafkalog.errors import (
     UnsupportedVersion,
 )
 from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
-from pyspark_kafkalog.protocol.exchange import APIS, RELEASES, ApiKey, api_of, decode_response, encode_request
-from pyspark_kafkalog.protocol.frames import SIZE_BYTES
+from pyspark_kafkalog.protocol.exchange import (
+    APIS,
+    RELEASES,
+    SIZE_BYTES,
+    ApiKey,
+    api_of,
+    decode_response,
+    encode_request,
+)
 from pyspark_kafkalog.security.references import resolved
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import CannotConnect, ConnectionClosed, ConnectionLost, FrameTooLarge
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 
 _PARTS_PER_CALL = 64  # parts per sendmsg call; the system's limit (IOV_MAX) is 1024 or 16
 

@@ -172,7 +172,7 @@ class BatchWalk:
                 suspects = self._aborted.producers() if self._aborted else ()
                 run = walks.walk_batches(self._data, place, limits, suspects)
                 if run.codec and run.blocks:
-                    yield from self._decompressed(run.blocks, Codec.of(run.codec), limits)
+                    yield from self._decompressed(run.blocks, run.codec, limits)
                     if self._room <= 0:
                         return
                 self.next_offset = place.at
@@ -225,7 +225,7 @@ class BatchWalk:
         visible = self._visible(pos, attributes, producer_id, last)
         block = None
         if visible and last >= at and (count or size > HEADER_SIZE):
-            where = self._records(pos + HEADER_SIZE, pos + size, count, Codec.of(attributes & CODEC_BITS))
+            where = self._records(pos + HEADER_SIZE, pos + size, count, attributes & CODEC_BITS)
             low, high = max(0, at - base), min(last_delta + 1, self._end - base)
             append_time = attributes & LOG_APPEND_TIME_BIT
             time = max_time if append_time else base_time
@@ -233,7 +233,7 @@ class BatchWalk:
         place.position, place.lowest, place.at = pos + size, last + 1, max(at, last + 1)
         return block
 
-    def _decompressed(self, packed: BlockTable, codec: Codec, limits: ColumnLimits) -> Iterator[BlockTable]:
+    def _decompressed(self, packed: BlockTable, codec: int, limits: ColumnLimits) -> Iterator[BlockTable]:
         """Decompress into buffers of one record batch each, without a Python object per block."""
         first = records = size = 0
         parts: list[bytes | memoryview] = []
@@ -258,10 +258,10 @@ class BatchWalk:
         self.next_offset = table[-1].base_offset + table[-1].last_delta + 1
         yield table
 
-    def _records(self, start: int, end: int, count: int, codec: Codec) -> tuple[memoryview, int, int]:
+    def _records(self, start: int, end: int, count: int, codec: int) -> tuple[memoryview, int, int]:
         buffer = self._data
         if codec and start < end:
-            buffer = memoryview(decompress(codec, buffer[start:end], self._max_batch_bytes))
+            buffer = memoryview(decompress(Codec.of(codec), buffer[start:end], self._max_batch_bytes))
             start, end = 0, len(buffer)
             self._room -= end
         if count * MIN_RECORD_BYTES > end - start:

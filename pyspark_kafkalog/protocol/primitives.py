@@ -47,6 +47,8 @@ def read_length(buf: Buffer, pos: int) -> tuple[int, int]:
     byte = buf[pos]
     if byte < 0x80:
         return byte, pos + 1
+    if (high := buf[pos + 1]) < 0x80:
+        return byte + (high - 1 << 7), pos + 2
     try:
         return read_uvarint(buf, pos)
     except CorruptMessage as error:
@@ -56,6 +58,8 @@ def read_length(buf: Buffer, pos: int) -> tuple[int, int]:
 def write_length(out: bytearray, value: int) -> None:
     if value < 0x80:
         out.append(value)
+    elif value < 0x4000:
+        out += bytes((value & 0x7F | 0x80, value >> 7))
     else:
         write_uvarint(out, value)
 

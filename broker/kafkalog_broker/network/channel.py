@@ -15,7 +15,7 @@ from typing import Any
 from kafkalog_broker.network.reply import BUFFERS, Part, Reply, Transmission
 from kafkalog_broker.network.tls_channel import ServerTls
 from pyspark_kafkalog.errors import FrameTooLarge
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 
 FREE_BYTES = 4096
 """Requests up to this size are not counted: they fit every connection's buffer."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import FrameTooLarge
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 from tests.support.network.fed_frames import feed
 
 bodies = st.lists(st.binary(max_size=50) | st.integers(4000, 20000).map(bytes), max_size=8)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_kafkalog.errors import InvalidRequest
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 from pyspark_kafkalog.protocol.v07 import (
     ERROR_CODES,
     FetchRequest,

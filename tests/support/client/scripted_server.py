@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.errors import FrameTooLarge
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 from tests.support.manual_clock import ManualClock
 from tests.support.network.fed_frames import feed
 

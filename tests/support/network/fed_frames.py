@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from pyspark_kafkalog.errors import FrameTooLarge
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 
 
 def feed(reader: FrameReader, data: bytes | bytearray | memoryview) -> list[bytearray]:

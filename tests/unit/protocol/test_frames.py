@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from pyspark_kafkalog.errors import FrameTooLarge
-from pyspark_kafkalog.protocol.frames import FrameReader
+from pyspark_kafkalog.protocol.exchange import FrameReader
 from tests.support.network.fed_frames import feed
 
 MIB = 1 << 20
