@@ -18,6 +18,7 @@ from pyspark_kafkalog.formats.batch import (
     read_header,
 )
 from pyspark_kafkalog.formats.message_set import frames, records
+from pyspark_kafkalog.formats.record import check_records, encode_record, parse_records
 from pyspark_kafkalog.types import NewRecord, Record, TimestampType
 from tests.support.examples import examples
 from tests.support.formats.batches import MAX_BYTES, codecs, new_records
@@ -167,3 +168,29 @@ def _frames_or_none(data: bytes):
         return list(frames(data))
     except KafkaError:
         return []
+
+
+@examples(400)
+@given(
+    st.lists(new_records, min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=3),
+    st.sampled_from([0, 0, 1, -1]),
+)
+def test_what_a_broker_checks_is_what_readers_read(new, changes, more) -> None:
+    """A block of records with a few other bytes is accepted exactly if a reader finds its records in it."""
+    block = bytearray(b"".join(encode_record(record, record.timestamp, i) for i, record in enumerate(new)))
+    for position, byte in changes:
+        block[position % len(block)] = byte
+    count = max(1, len(new) + more)
+    try:
+        found = parse_records(
+            bytes(block), count, base_offset=0, last_offset_delta=count - 1, base_timestamp=0
+        )
+    except KafkaError:
+        found = []
+    try:
+        check_records(block, 0, len(block), count, count, len(block), numbered=True, keyed=False)
+    except KafkaError:
+        assert found == []
+    else:
+        assert [record.offset for record in found] == list(range(count))
