@@ -20,7 +20,7 @@ from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord, KafkaError
 from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import HEADER, HEADER_SIZE, encode_batch, read_header
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.record import check_first_lengths
+from pyspark_kafkalog.formats.record import check_records
 from pyspark_kafkalog.types import NewRecord
 from tests.support.examples import examples
 from tests.support.formats.batches import codecs, new_records
@@ -50,16 +50,17 @@ def _by_every_rule(data: bytes, config: LogConfig, internal: bool) -> type[Kafka
         _check_contents(header)
         if not internal:
             _check_sender(header)
-            _check_times(header, config, START_MS)
             block = memoryview(data)[HEADER_SIZE:]
+            _check_times(header, block, config, START_MS)
             count = header.record_count
             if header.codec:
-                _open_records(_Closed(block, header.codec, count), config, 1 << 20)
+                _open_records(_Closed(block, header.codec, count), config, 1 << 20, at_once=False)
             else:
-                check_first_lengths(block, 0, len(block), count, 16)
-    except CorruptMessage as e:
-        # What the lengths of records say under a right checksum is told as the sender's fault.
-        return InvalidRecord if "lengths" in str(e) or "cut short" in str(e) else type(e)
+                try:
+                    most = count if count <= 16 else 8
+                    check_records(block, 0, len(block), count, most, 10_000, numbered=False, keyed=False)
+                except CorruptMessage:
+                    return InvalidRecord  # under a right checksum it is the sender's fault
     except KafkaError as e:
         return type(e)
     return None
