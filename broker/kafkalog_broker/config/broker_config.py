@@ -146,7 +146,7 @@ class BrokerConfig(Config):
     max_connections: int | None = prop(
         "max.connections", None, int, check=positive_int, unit="connections",
         doc="Open connections of a listener; further ones are closed at once (Kafka: no limit). By default "
-            "its equal share of the descriptors (ulimit -n) that log.open.files.max and 64 others leave.",
+            "an equal share of ulimit -n, less log.open.files.max and a reserve of 64.",
     )  # fmt: skip
     max_connections_per_ip: int = prop(
         "max.connections.per.ip", INT_MAX, int, check=between(0, INT_MAX), unit="connections",
