@@ -31,6 +31,7 @@ META_NAME = "meta.properties"
 SETTINGS_NAME = "broker.properties"
 CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-points"
+FUTURES_NAME = "future-partitions"
 
 _CHANGE = "change"
 """Number of changes of the settings: of two directories the higher one is current."""
@@ -251,6 +252,14 @@ class DataDirectory:
     def read_recovery_points(self) -> dict[str, tuple[int, ...]]:
         """Offset below which each log is durable. Raises `OSError`."""
         return read_table(self.files, self.path / RECOVERY_POINTS_NAME) or {}
+
+    def read_futures(self) -> dict[str, tuple[int, ...]]:
+        """Partitions being moved here: the number of each one's move. Raises `OSError`."""
+        return read_table(self.files, self.path / FUTURES_NAME) or {}
+
+    def write_futures(self, table: Table) -> None:
+        """Durably replace the table of `read_futures`. Raises `OSError`."""
+        write_table(self.files, self.path / FUTURES_NAME, table, durable=True)
 
     def write_recovery_points(self, table: Table) -> None:
         """Write the offsets if changed; an outdated table only makes recovery read more."""

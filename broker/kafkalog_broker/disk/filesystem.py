@@ -168,11 +168,12 @@ def write_all(file: File, position: int, data: Data) -> None:
         written += taken
 
 
-def copy_bytes(source: File, target: File, size: int, progress: Callable[[int], object]) -> None:
-    """Copy the first ``size`` bytes, in the kernel if possible; ``progress`` gets each step's bytes.
+def copy_bytes(
+    source: File, target: File, size: int, progress: Callable[[int], object], *, position: int = 0
+) -> None:
+    """Copy bytes ``[position, size)``, in the kernel if possible; ``progress`` gets each step's bytes.
     Raises `EOFError`: the source became shorter; `OSError`.
     """
-    position = 0
     while position < size:
         taken = _copy_some(source, target, position, min(_COPY_BYTES, size - position))
         if not taken:

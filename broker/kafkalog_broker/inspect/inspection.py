@@ -19,9 +19,11 @@ from typing import TypeVar
 
 from kafkalog_broker.disk.data_directory import (
     CLEAN_SHUTDOWN_NAME,
+    FUTURES_NAME,
     LOCK_NAME,
     META_NAME,
     RECOVERY_POINTS_NAME,
+    read_table,
 )
 from kafkalog_broker.disk.filesystem import DirectoryEntry, File, FileSystem, read_file
 from kafkalog_broker.disk.process_lock import holder_of
@@ -282,9 +284,13 @@ def partition_place(directory: Path) -> PartitionPlace | None:
 
 
 def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlace]:
-    """Partitions of a data directory with at least one segment, sorted. Raises `OSError`."""
-    found = []
+    """Partitions of a data directory with at least one segment, sorted, without the unfinished copies of
+    those being moved there. Raises `OSError`.
+    """
+    found, futures = [], read_table(files, data_directory / FUTURES_NAME) or {}
     for entry in files.scan(data_directory):
+        if entry.name in futures:
+            continue
         # Directories being deleted are not named like partitions.
         place = partition_place(data_directory / entry.name) if entry.is_directory else None
         with suppress(FileNotFoundError):  # being deleted

@@ -122,6 +122,8 @@ class Producers:
 
     loaded = True
     """Set by the log after `load` and `replay`."""
+    directory = Path()
+    """Where `save` writes."""
 
     @property
     def first_open(self) -> int | None:

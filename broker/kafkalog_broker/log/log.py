@@ -24,7 +24,7 @@ from kafkalog_broker.log.family import (
     rewritten,
 )
 from kafkalog_broker.log.file_slice import FileSlice
-from kafkalog_broker.log.recovery import CleanState, cleaned_segment, new_segment
+from kafkalog_broker.log.recovery import CleanState, Loaded, cleaned_segment, new_segment
 from kafkalog_broker.log.retention import (
     RetentionPolicy,
     SegmentFacts,
@@ -33,10 +33,10 @@ from kafkalog_broker.log.retention import (
     just_written,
     lost_by_their_times,
 )
-from kafkalog_broker.log.segment import Segment
+from kafkalog_broker.log.segment import Segment, newest_record
 from kafkalog_broker.log.segment_list import ListFile
-from pyspark_kafkalog.errors import CorruptMessage, OffsetOutOfRange, StorageError, UnknownTopicOrPartition
-from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES, ControlType, encode_control
+from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
+from pyspark_kafkalog.formats.batch import ControlType, encode_control
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType, TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -312,18 +312,10 @@ class Log:
         while True:
             self._check_open()
             segments = self.segments
-            first, start_offset = segments[0], self.start_offset
-            rest, found = segments, None
             try:
-                if start_offset > first.base_offset:
-                    # The index's largest time may belong to a deleted record.
-                    rest, found = segments[1:], first.newest_record_from(start_offset)
-                newest = max(rest, key=lambda segment: segment.largest[0], default=None)
-                if newest is None or newest.largest[0] <= (NO_TIMESTAMP if found is None else found[0]):
-                    return found
-                return newest.newest_record()
+                return newest_record(segments, self.start_offset)
             except OSError as e:
-                if first is self.segments[0]:
+                if segments[0] is self.segments[0]:
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:
@@ -496,6 +488,32 @@ class Log:
                     self.end_offset, active.base_offset, active.size, self._first_open is not None
                 )
 
+    def move(
+        self,
+        directory: DataDirectory,
+        path: Path,
+        finish: Callable[[CleanState, LogTools], Loaded],
+        decide: Callable[[], object],
+    ) -> None:
+        """Continue in ``path`` of another ``directory``. With appends stopped, ``finish`` completes and loads
+        the copy, and ``decide`` removes the original. Raises as they do; after `OSError` nothing has changed.
+        """
+        with self._maintenance, self._lock:
+            self._end_swap()
+            (active := self.segments[-1]).save_index()
+            self._save_producers()
+            loaded = finish(CleanState(self.end_offset, active.base_offset, active.size), self._tools)
+            before, self.segments = self.segments, tuple(loaded.segments)
+            try:
+                decide()
+            except OSError:
+                self.segments = before
+                raise
+            self.path = self._producers.directory = path
+            self.directory = directory
+            self._list = ListFile(path, self._tools.files, loaded.listed, is_due=loaded.list_is_due)
+            self._name_number, self._durable_name = directory.name_made(), None
+
     def drop(self) -> None:
         """Close the log of a deleted topic: every later call raises `UnknownTopicOrPartition`."""
         with self._maintenance, self._lock:
@@ -512,17 +530,7 @@ class Log:
             with self.directory.refusing(f"reading {self.path.name}"):
                 offset = self._producers.load(self.end_offset)
                 for segment in self.segments:
-                    if segment.next_offset <= offset:
-                        if segment.growing:  # may have been cut since its rows were written
-                            segment.aborted.replace(offset, ())
-                        continue
-                    try:
-                        aborted = self._producers.replay(segment.heads(offset, MARKER_HEAD_BYTES), now_ms)
-                    except CorruptMessage as e:
-                        # The log stays usable; at worst a retried batch is appended twice.
-                        _logger.error("%s: producers after the damage are not known: %s", segment.path, e)
-                    else:
-                        segment.aborted.replace(offset, aborted)
+                    segment.replay(self._producers, offset, now_ms)
             self._producers.loaded = True
             self._first_open = self._producers.first_open
 

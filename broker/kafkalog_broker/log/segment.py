@@ -9,9 +9,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.filesystem import OpenFile, write_all
+from kafkalog_broker.disk.filesystem import File, OpenFile, copy_bytes, write_all
 from kafkalog_broker.log.aborted_transactions import AbortedIndex
-from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogTools
+from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogTools, Producers
 from kafkalog_broker.log.file_slice import FileSlice, KnownFormats
 from kafkalog_broker.log.offset_scheme import OffsetScheme, ReadWindow, Rises, rises_of
 from kafkalog_broker.log.walk import (
@@ -28,6 +28,7 @@ from kafkalog_broker.log.walk import (
 )
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
+from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 _logger = logging.getLogger(__name__)
@@ -240,6 +241,20 @@ class Segment:
                         data, origin, inside = file.read_at(frame.position, CHUNK_BYTES), frame.position, 0
                     yield frame, data[inside : inside + head_bytes]
 
+    def replay(self, producers: Producers, offset: int, now_ms: int) -> None:
+        """Tell ``producers`` what is here from ``offset`` on, and note which transactions were aborted."""
+        if self.next_offset <= offset:
+            if self.growing:  # may have been cut since its rows were written
+                self.aborted.replace(offset, ())
+            return
+        try:
+            aborted = producers.replay(self.heads(offset, MARKER_HEAD_BYTES), now_ms)
+        except CorruptMessage as e:
+            # The log stays usable; at worst a retried batch is appended twice.
+            _logger.error("%s: producers after the damage are not known: %s", self.path, e)
+        else:
+            self.aborted.replace(offset, aborted)
+
     def first_at_or_after(
         self, timestamp: int, end_offset: int, start_offset: int = 0
     ) -> tuple[int, int] | None:
@@ -311,6 +326,11 @@ class Segment:
     def sync(self) -> None:
         with self._acquire() as file:
             file.sync()
+
+    def copy_to(self, target: File, position: int, size: int, progress: Callable[[int], object]) -> None:
+        """Copy bytes ``[position, size)``, as `copy_bytes`, of at most its ``size``. Raises as `slice`."""
+        with self._acquire() as file:
+            copy_bytes(file, target, size, progress, position=position)
 
     def rename_deleted(self) -> Iterator[Path]:
         """Rename its files as deleted; readers continue. Yields the files to remove. Raises `OSError`."""
@@ -461,6 +481,18 @@ class Segment:
                 learned = frame.next_offset
             expected = frame.next_offset
         return scheme
+
+
+def newest_record(segments: Sequence[Segment], start_offset: int) -> tuple[int, int] | None:
+    """`Segment.newest_record` of all; None if no record from ``start_offset`` on has a time."""
+    rest, found = segments, None
+    if start_offset > segments[0].base_offset:
+        # The index's largest time may belong to a deleted record.
+        rest, found = segments[1:], segments[0].newest_record_from(start_offset)
+    newest = max(rest, key=lambda segment: segment.largest[0], default=None)
+    if newest is None or newest.largest[0] <= (NO_TIMESTAMP if found is None else found[0]):
+        return found
+    return newest.newest_record()
 
 
 class _KeptOpen:

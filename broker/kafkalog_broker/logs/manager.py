@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,9 +26,10 @@ from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import PolicyFailed, PolicyMaker, policy_of
 from kafkalog_broker.logs.cluster_data import RegistryNote, read_note, set_partitions_aside, write_note
+from kafkalog_broker.logs.directory_moves import DirectoryMoves
 from kafkalog_broker.logs.partition_files import (
-    DELETED_PREFIX,
     DelayedRemoval,
+    deleted_name,
     for_each_log,
     make_partitions,
     remove_partitions,
@@ -38,8 +39,10 @@ from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from kafkalog_broker.scheduler import Sweep
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import (
+    ErrorCode,
     InvalidPartitions,
     KafkaError,
+    ServerError,
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -59,6 +62,8 @@ class DirectoryContents:
     path: Path
     online: bool
     sizes: Mapping[TopicPartition, int]
+    futures: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    """Partitions being moved here: bytes copied, and offsets to go."""
 
 
 class LogManager:
@@ -85,11 +90,12 @@ class LogManager:
         flushed: Callable[[float], object] = lambda _: None,
         grown: Grown = lambda _partition, _size: None,
         truncate_missing: bool = False,
+        run_moves: Callable[[Callable[[], object]], object] = lambda run: run(),
     ) -> None:
         """``defaults``: topic defaults, or a function of the settings stored by `set_defaults`. ``retention``
         makes the policy of a topic. ``flushed`` gets the seconds of each flush, ``grown`` the bytes it made
         readable (0.7). ``truncate_missing``: a log with missing segments starts after them instead of being
-        offline.
+        offline. ``run_moves`` gets the function that copies partitions to other directories; it takes long.
         """
         self._files = files if files is not None else FileSystem()
         self._directories = [DataDirectory(Path(path).absolute(), self._files, clock) for path in dirs]
@@ -114,6 +120,7 @@ class LogManager:
         self._leaving: set[str] = set()
         self._unfinished: dict[str, Callable[[], None]] = {}
         self._doomed = DelayedRemoval(self._files, clock)
+        self._moves, self._run_moves = DirectoryMoves(self._files, self._doomed), run_moves
         self._meta: Meta | None = None
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
@@ -174,6 +181,11 @@ class LogManager:
                     "partitions that are offline, as data is missing or the disk is full: %d: %s",
                     len(found.offline), names,
                 )  # fmt: skip
+        for partition, target in found.moving:
+            try:
+                self.move(partition, str(target.path))
+            except KafkaError as e:
+                _logger.warning("%s is not moved to %s: %s", partition, target.path, e)
 
     def log(self, partition: TopicPartition) -> Log:
         """The log of a partition. Raises `UnknownTopicOrPartition`; `StorageError`: it is offline."""
@@ -196,9 +208,40 @@ class LogManager:
         sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
         for partition, log in list(self.logs.items()):
             sizes[log.directory][partition] = log.size_bytes
+        futures: dict[DataDirectory, dict[TopicPartition, tuple[int, int]]] = {}
+        for move in self._moves.all():
+            at_target = futures.setdefault(move.target, {})
+            at_target[move.log.topic_partition] = (move.size_bytes, move.offset_lag)
         return [
-            DirectoryContents(each.path, each.held and each.online, sizes[each]) for each in self._directories
+            DirectoryContents(each.path, each.held and each.online, sizes[each], futures.get(each, {}))
+            for each in self._directories
         ]
+
+    def move(self, partition: TopicPartition, path: str) -> None:
+        """Begin to move a partition to another of ``log.dirs``, named as `directories` names it; ends a move
+        to yet another. Raises `ServerError` LOG_DIR_NOT_FOUND; `StorageError`; `UnknownTopicOrPartition`.
+        """
+        target = next((each for each in self._directories if str(each.path) == path), None)
+        if target is None:
+            known = ", ".join(str(each.path) for each in self._directories)
+            raise ServerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is none of log.dirs: {known}")
+        if not target.held:
+            raise StorageError(f"{path} is offline")
+        target.check()
+        with self._lock:
+            log = self.log(partition)
+            log.directory.check()
+            if self._moves.target_of(partition) is target:
+                return
+            self._moves.cancel([partition])
+            if log.directory is target:
+                return
+            self._moves.begin(log, target)
+        self._run_moves(self._moves.run)
+
+    def stop_moves(self) -> None:
+        """Interrupt the moves; the next start begins them again."""
+        self._moves.stop()
 
     def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:
         found = []
@@ -366,6 +409,7 @@ class LogManager:
 
         def finish() -> None:
             with store.refusing(f"deleting topic {name}"):
+                self._moves.cancel([log.topic_partition for log in logs])
                 for log in logs:
                     log.drop()
                     self._doom(log.path, delay_ms)
@@ -401,6 +445,7 @@ class LogManager:
             held: Mapping[TopicPartition, Log | OfflineLog] = {**self.logs, **self._offline}
             leaving = [log for partition, log in held.items() if partition in gone]
             staying = {n for n in topic.partitions if TopicPartition(name, n) not in gone}
+            self._moves.cancel(gone)
             with store.refusing(f"setting partitions of {name} aside"):
                 rest = set_partitions_aside(
                     self._files, TopicStore(store.path, self._files), name, topic, leaving, staying
@@ -512,6 +557,7 @@ class LogManager:
         self._expiry.run(list(self.logs.items()), lambda log: log.expire_producers(now_ms))
 
     def close(self) -> None:
+        self._moves.stop()
         with self._lock:
             held = [directory for directory in self._directories if directory.held]
             tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
@@ -572,7 +618,7 @@ class LogManager:
         self.topics = MappingProxyType({**self.topics, name: topic})
 
     def _doom(self, path: Path, delay_ms: int) -> None:
-        target = path.parent / f"{DELETED_PREFIX}{uuid4().hex}"
+        target = path.parent / deleted_name(uuid4().int)
         with suppress(FileNotFoundError):  # never made, or an attempt that failed later
             self._files.rename(path, target)
             self._doomed.add_tree(target, delay_ms)

@@ -33,6 +33,12 @@ from pyspark_kafkalog.types import TopicPartition
 DELETED_PREFIX = ".deleted~"
 """Prefix of deleted partitions' directories until removed; topic names have no tilde."""
 
+
+def deleted_name(number: int) -> str:
+    """Name of a deleted partition's directory; ``number`` is of 128 bits."""
+    return f"{DELETED_PREFIX}{number:032x}"
+
+
 _OUR_NAMES = (PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
 _OUR_SUFFIXES = (".index", ".timeindex", ABORTED_SUFFIX, ".deleted", ".tmp")
 

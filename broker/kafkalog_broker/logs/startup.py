@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.data_directory import DataDirectory, PassingError, may_pass
+from kafkalog_broker.disk.data_directory import DataDirectory, PassingError
 from kafkalog_broker.disk.filesystem import FileSystem, remove_tree
 from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.recovery import CleanState, MissingSegments
 from kafkalog_broker.log.segment_list import Missing
-from kafkalog_broker.logs.partition_files import DELETED_PREFIX, open_partition, remove_if_empty
+from kafkalog_broker.logs.partition_files import DELETED_PREFIX, deleted_name, open_partition, remove_if_empty
 from kafkalog_broker.logs.topic_store import (
     StoredTopic,
     TopicStore,
@@ -65,6 +65,8 @@ class _Contents:
     clean: dict[str, tuple[int, ...]] | None
     points: dict[str, tuple[int, ...]]
     partitions: set[TopicPartition]
+    futures: dict[str, tuple[int, ...]]
+    deleted: set[str]
 
     def known_of(self, name: str, topic: StoredTopic) -> tuple[CleanState | None, int]:
         clean = self.clean.get(name, ()) if self.clean is not None else ()
@@ -94,6 +96,8 @@ class Startup:
     """Deletions of topics, by name, for which the disk was too full."""
     leftovers: list[Path] = field(default_factory=list)
     """Deleted directories that could not be removed."""
+    moving: list[tuple[TopicPartition, DataDirectory]] = field(default_factory=list)
+    """Partitions whose move to a directory was interrupted; what was copied is removed."""
     _contents: dict[DataDirectory, _Contents] = field(default_factory=dict)
 
     def run(self, *, all_online: bool) -> None:
@@ -110,6 +114,7 @@ class Startup:
                 all_online = False
         if not self._contents:
             raise StorageError("none of log.dirs can be read")
+        self._finish_moves(all_online)
         self._finish_deletions(deleting, all_online)
         for name, topic in self.topics.items():
             try:
@@ -131,21 +136,58 @@ class Startup:
                 raise StorageError(f"topic {name} is in {directory.path} and in {self.stores[name].path}")
             self.topics[name] = topic
             self.stores[name] = directory
-        partitions = set()
+        partitions, deleted = set(), set()
         for entry in self._files.scan(directory.path):
             if not entry.is_directory:
                 continue
             if entry.name.startswith(DELETED_PREFIX):
-                try:
-                    remove_tree(self._files, directory.path / entry.name)
-                except OSError as e:
-                    if not may_pass(e):
-                        raise
-                    self.leftovers.append(directory.path / entry.name)
+                deleted.add(entry.name)
             elif (partition := partition_of(entry.name)) is not None:
                 partitions.add(partition)
-        self._contents[directory] = _Contents(clean, points, partitions)
+        self._contents[directory] = _Contents(clean, points, partitions, directory.read_futures(), deleted)
         return [(directory, name) for name in ended]
+
+    def _finish_moves(self, all_online: bool) -> None:
+        """Keep one of the copies of each partition that was being moved (`DirectoryMoves`), then remove the
+        deleted directories, which tell how far a move was. A copy whose original may be on a disk that cannot
+        be read is left as it is.
+        """
+        deleted = {name for contents in self._contents.values() for name in contents.deleted}
+        for directory, contents in self._contents.items():
+            rows = dict(contents.futures)
+            for name, (number,) in contents.futures.items():
+                partition = partition_of(name)
+                originals = [
+                    d
+                    for d, other in self._contents.items()
+                    if partition in other.partitions and name not in other.futures
+                ]
+                if partition is None or deleted_name(number) in deleted or (all_online and not originals):
+                    del rows[name]
+                    continue
+                contents.partitions.discard(partition)
+                if not originals:
+                    continue
+                try:
+                    with directory.refusing(f"removing a copy of {name}"):
+                        remove_tree(self._files, directory.path / name)
+                except PassingError:
+                    continue
+                del rows[name]
+                self.moving.append((partition, directory))
+            if rows != contents.futures:
+                try:
+                    with directory.refusing("noting the future partitions"):
+                        directory.write_futures(rows)
+                except PassingError:
+                    return  # what was deleted is still needed
+        for directory, contents in self._contents.items():
+            for name in contents.deleted:
+                try:
+                    with directory.refusing("removing what was deleted"):
+                        remove_tree(self._files, directory.path / name)
+                except PassingError:
+                    self.leftovers.append(directory.path / name)
 
     def _finish_deletions(self, deleting: list[tuple[DataDirectory, str]], all_online: bool) -> None:
         for owner, name in deleting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ def open_manager(
     node_id: int = 0,
     grown: Grown = lambda _partition, _size: None,
     truncate_missing: bool = False,
+    run_moves: Callable[[Callable[[], object]], object] = lambda run: run(),
     **config: Any,
 ) -> LogManager:
     """A started manager; ``config`` are fields of `LogConfig`."""
@@ -84,6 +85,7 @@ def open_manager(
         node_id=node_id,
         grown=grown,
         truncate_missing=truncate_missing,
+        run_moves=run_moves,
     )
     manager.start()
     _opened.append(manager)

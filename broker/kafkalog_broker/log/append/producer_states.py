@@ -258,7 +258,7 @@ class GuardedProducers(ProducerState, Producers):
 
     def __init__(self, directory: Path, files: FileSystem, expiration_ms: int) -> None:
         super().__init__(expiration_ms)
-        self._directory = directory
+        self.directory = directory
         self._files = files
         self.loaded = False
         self._noted: tuple[int, int] | None = None
@@ -312,16 +312,16 @@ class GuardedProducers(ProducerState, Producers):
         try:
             head = _HEAD.pack(_VERSION, end_offset)
             data = head + _CRC.pack(crc32c(dump, crc32c(head))) + dump
-            replace_file(self._files, self._directory / SNAPSHOT_NAME, data, durable=False)
+            replace_file(self._files, self.directory / SNAPSHOT_NAME, data, durable=False)
         except OSError as e:
-            _logger.warning("%s: producers could not be noted: %s", self._directory, e)
+            _logger.warning("%s: producers could not be noted: %s", self.directory, e)
         else:
             self._noted = noted
 
     def load(self, end_offset: int) -> int:
         self.clear()
         try:
-            data = read_file(self._files, self._directory / SNAPSHOT_NAME)
+            data = read_file(self._files, self.directory / SNAPSHOT_NAME)
         except FileNotFoundError:
             return 0
         head, crc, dump = data[: _HEAD.size], data[_HEAD.size : _DUMP_AT], data[_DUMP_AT:]
@@ -333,7 +333,7 @@ class GuardedProducers(ProducerState, Producers):
         try:
             self.restore(dump)
         except CorruptMessage as e:
-            _logger.warning("%s: the log is replayed: %s", self._directory, e)
+            _logger.warning("%s: the log is replayed: %s", self.directory, e)
             return 0
         self._noted = (offset, crc32c(dump))
         return int(offset)
