@@ -99,6 +99,7 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
@@ -201,6 +202,7 @@ APIS: dict[ApiKey, Api] = {
         Api(ApiKey.DELETE_ACLS, "acls", VersionRange(0, 3), 2),
         Api(ApiKey.DESCRIBE_CONFIGS, "configs", VersionRange(1, 4), 4),
         Api(ApiKey.ALTER_CONFIGS, "configs", VersionRange(0, 2), 2),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, "cluster", VersionRange(1, 2), 2),
         Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", VersionRange(1, 4), 2),
         Api(ApiKey.SASL_AUTHENTICATE, "logins", VersionRange(0, 2), 2),
         Api(ApiKey.CREATE_PARTITIONS, "topics", VersionRange(0, 3), 2),

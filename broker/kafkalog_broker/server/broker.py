@@ -61,7 +61,8 @@ _log = logging.getLogger(__name__)
 class Broker:
     """*Thread-safe: the owner calls `start` and `stop`, once each and in this order.* Threads: the socket
     servers', those of `Coordinators`, and one each for flushes; retention, expiry and deletions, which must
-    not delay flushes; the log cleaner; timeouts of delayed fetches, which a slow fsync must not delay.
+    not delay flushes; the log cleaner; moves to other directories; timeouts of delayed fetches, which a slow
+    fsync must not delay.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Broker:
         self._timers = Scheduler(clock)
         self._fetches = DelayedFetches(self._timers)
         open_files, self._descriptors = _share_descriptors(config.log_open_files_max)
+        self._moves = Scheduler(clock)
         self._logs = LogManager(
             config.directories(),
             defaults=self._topic_defaults,
@@ -93,6 +95,7 @@ class Broker:
             flushed=self.metrics.log_flush_seconds.observe,
             grown=self._fetches.appended,
             truncate_missing=config.log_missing_segments == "truncate",
+            run_moves=lambda run: self._moves.after(0, run),
         )
         self._security_file = SecurityFile(config.directories(), files)
         self._credentials: CredentialStore = FileCredentials(self._security_file)
@@ -160,6 +163,7 @@ class Broker:
             self._disk.start()
             self._flushes.start()
             self._cleanings.start()
+            self._moves.start()
             self._coordinators.start()
             self._status = self._make_status()
             if self._registration is not None:
@@ -385,6 +389,8 @@ class Broker:
         self._flushes.stop()
         self._cleaner.stop()
         self._cleanings.stop()
+        self._logs.stop_moves()
+        self._moves.stop()
 
 
 def _checks_scram(config: BrokerConfig) -> bool:

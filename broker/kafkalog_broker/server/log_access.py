@@ -206,13 +206,26 @@ class LogAccess:
         if topic is None or partition.partition not in topic.stored.partitions:
             self.logs.log(partition)
 
+    def move(self, partition: TopicPartition, path: str) -> None:
+        """As `LogManager.move`; of another broker's partition raises `RegisteredElsewhere`."""
+        try:
+            self.logs.move(partition, path)
+        except UnknownTopicOrPartition:
+            self._find(partition)
+            raise
+
     def directories(self, wanted: set[TopicPartition] | None) -> list[DirectoryContents]:
         """The data directories with the sizes of their partitions, only the ``wanted`` ones unless None."""
         found = self.logs.directories()
         if wanted is None:
             return found
         return [
-            replace(each, sizes={p: size for p, size in each.sizes.items() if p in wanted}) for each in found
+            replace(
+                each,
+                sizes={p: size for p, size in each.sizes.items() if p in wanted},
+                futures={p: future for p, future in each.futures.items() if p in wanted},
+            )
+            for each in found
         ]
 
     def files_per_answer(self) -> int:

@@ -4,6 +4,7 @@ API                         Versions  Flexible from  Left out
 --------------------------  --------  -------------  ---------------------------
 DescribeCluster             0-1       0              2 (fenced brokers)
 DescribeLogDirs             1-4       2              0; 5 (cordoned directories)
+AlterReplicaLogDirs         1-2       2              0
 DescribeClientQuotas        0-1       1              nothing
 ElectLeaders                0-2       2              nothing
 AlterPartitionReassignments 0-1       0              nothing
@@ -11,7 +12,7 @@ ListPartitionReassignments  0         0              nothing
 
 DescribeCluster 1 added the endpoint type; DescribeLogDirs 3 an error for the whole response, 4 disk sizes;
 ElectLeaders 1 the election type and an error for the whole response. Source: protocol guide; KIP-700, 919
-(DescribeCluster), 113, 827 (DescribeLogDirs), 546 (DescribeClientQuotas), 183, 460 (ElectLeaders), 455, 860
+(DescribeCluster), 113, 827 (log directories), 546 (DescribeClientQuotas), 183, 460 (ElectLeaders), 455, 860
 (reassignments).
 """
 
@@ -99,6 +100,37 @@ class DescribeLogDirsResponse(WireStruct):
     throttle_time_ms: int = wire(INT32)
     error_code: ErrorCode = wire(ERROR_CODE, 3, ignorable=True)
     results: tuple[DescribeLogDirsResult, ...] = wire(Array(DescribeLogDirsResult))
+
+
+class AlterReplicaLogDirTopic(WireStruct):
+    name: str = wire(STRING)
+    partitions: tuple[int, ...] = wire(Array(INT32))
+
+
+class AlterReplicaLogDir(WireStruct):
+    """The absolute path of a directory, and the partitions to move there."""
+
+    path: str = wire(STRING)
+    topics: tuple[AlterReplicaLogDirTopic, ...] = wire(Array(AlterReplicaLogDirTopic))
+
+
+class AlterReplicaLogDirsRequest(WireStruct):
+    dirs: tuple[AlterReplicaLogDir, ...] = wire(Array(AlterReplicaLogDir))
+
+
+class AlterReplicaLogDirPartitionResult(WireStruct):
+    partition_index: int = wire(INT32)
+    error_code: ErrorCode = wire(ERROR_CODE)
+
+
+class AlterReplicaLogDirTopicResult(WireStruct):
+    topic_name: str = wire(STRING)
+    partitions: tuple[AlterReplicaLogDirPartitionResult, ...] = wire(Array(AlterReplicaLogDirPartitionResult))
+
+
+class AlterReplicaLogDirsResponse(WireStruct):
+    throttle_time_ms: int = wire(INT32)
+    results: tuple[AlterReplicaLogDirTopicResult, ...] = wire(Array(AlterReplicaLogDirTopicResult))
 
 
 class ComponentData(WireStruct):

@@ -1,20 +1,26 @@
-"""DescribeLogDirs, DescribeCluster, DescribeClientQuotas, OffsetForLeaderEpoch, DescribeTopicPartitions,
-elections, reassignments, ListConfigResources.
+"""DescribeLogDirs, AlterReplicaLogDirs, DescribeCluster, DescribeClientQuotas, OffsetForLeaderEpoch,
+DescribeTopicPartitions, elections, reassignments, ListConfigResources.
 """
 
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.server.broker import Broker
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.protocol.api.cluster import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
@@ -48,6 +54,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.log.logs import open_manager
 from tests.support.protocol.raw_client import RawClient, batch, versions
+from tests.support.until import until
 
 
 def sizes(response: DescribeLogDirsResponse) -> list[tuple[str, dict[tuple[str, int], int]]]:
@@ -77,6 +84,34 @@ def test_directories_are_described_with_the_bytes_of_their_partitions(tmp_path: 
             assert sizes(client.ask(some, version)) == [(place, {("t", 1): len(data)})]
             assert found.results[0].total_bytes == (total if version >= 4 else -1)
             assert (found.results[0].usable_bytes > 0) is (version >= 4)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_REPLICA_LOG_DIRS))
+def test_a_partition_is_moved_to_another_directory(tmp_path: Path, version: int) -> None:
+    a, b = (str(tmp_path / name) for name in "ab")
+    broker = Broker(BrokerConfig.load(None, {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": f"{a},{b}"}))
+    broker.start()
+    with ExitStack() as stack, RawClient(broker.port) as client:
+        stack.callback(broker.stop)
+        client.create_topic("t", 2)
+        data = batch(b"0", b"1")
+        client.produce("t", data, 0)
+        before = dict(sizes(client.ask(DescribeLogDirsRequest())))
+        assert before == {a: {("t", 0): len(data)}, b: {("t", 1): 0}}
+
+        def move(path: str, *numbers: int, topic: str = "t") -> list[int]:
+            dirs = (AlterReplicaLogDir(path, (AlterReplicaLogDirTopic(topic, numbers),)),)
+            (found,) = client.ask(AlterReplicaLogDirsRequest(dirs), version).results
+            assert (found.topic_name, [p.partition_index for p in found.partitions]) == (topic, [*numbers])
+            return [each.error_code for each in found.partitions]
+
+        assert move(str(tmp_path), 0) == [ErrorCode.LOG_DIR_NOT_FOUND]
+        assert move(a, 7, topic="no") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert move(b, 0, 1, 7) == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        after = {a: {}, b: {("t", 0): len(data), ("t", 1): 0}}
+        until(lambda: dict(sizes(client.ask(DescribeLogDirsRequest()))) == after)
+        assert client.produce("t", batch(b"2"), 0).base_offset == 2
+        assert [record.value for record in client.read("t", 0)] == [b"0", b"1", b"2"]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from pyspark_kafkalog.protocol.api.cluster import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
@@ -165,6 +168,31 @@ def directories(session: Session) -> None:
     wanted = (DescribableLogDirTopic(topic, (0, 7)), DescribableLogDirTopic(f"{topic}-never", (0,)))
     session.ask("of some partitions", DescribeLogDirsRequest(wanted))
     session.ask("of none", DescribeLogDirsRequest(()))
+
+
+@script(ApiKey.ALTER_REPLICA_LOG_DIRS)
+def moves_to_directories(session: Session) -> None:
+    topic = session.filled()
+    only = (DescribableLogDirTopic(topic, (0,)),)
+    (found,) = session.ask("where it is", DescribeLogDirsRequest(only), 4).results
+
+    def ask(step: str, *moves: tuple[str, str, tuple[int, ...]]) -> None:
+        dirs = (
+            AlterReplicaLogDir(path, (AlterReplicaLogDirTopic(name, numbers),))
+            for path, name, numbers in moves
+        )
+        session.ask(step, AlterReplicaLogDirsRequest(tuple(dirs)))
+
+    here, never = found.log_dir, f"{topic}-never"
+    ask("to where it is", (here, topic, (0,)))
+    ask("to nowhere", ("/nowhere", topic, (0,)))
+    ask("to no path", ("", topic, (0,)))
+    ask("no such partition", (here, topic, (0, 7)))
+    ask("no such topic", (here, never, (0,)))
+    ask("no such topic to nowhere", ("/nowhere", never, (0,)))
+    ask("one twice", ("/nowhere", topic, (0,)), (here, topic, (0, 0)))
+    ask("nothing")
+    session.ask("where it is then", DescribeLogDirsRequest(only), 4)
 
 
 @script(ApiKey.DESCRIBE_CLUSTER)

@@ -11,6 +11,9 @@ from pyspark_kafkalog.protocol.api.acls import (
 )
 from pyspark_kafkalog.protocol.api.cluster import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
@@ -234,6 +237,9 @@ def good_requests() -> dict[ApiKey, object]:
         ApiKey.DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest(("t",)),
         ApiKey.LIST_TRANSACTIONS: ListTransactionsRequest(("Empty",), (0,)),
         ApiKey.DESCRIBE_LOG_DIRS: DescribeLogDirsRequest((DescribableLogDirTopic(TOPIC, (0, 1)),)),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: AlterReplicaLogDirsRequest(
+            (AlterReplicaLogDir("/nowhere", (AlterReplicaLogDirTopic(TOPIC, (0, 1)),)),)
+        ),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: DescribeClientQuotasRequest((ComponentData("user", 0, "u"),)),
         ApiKey.DESCRIBE_CLUSTER: DescribeClusterRequest(),
         ApiKey.ELECT_LEADERS: ElectLeadersRequest(0, (ElectTopicPartitions(TOPIC, (0, 1)),)),

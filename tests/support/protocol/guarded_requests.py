@@ -14,6 +14,9 @@ from pyspark_kafkalog.protocol.api.acls import (
 )
 from pyspark_kafkalog.protocol.api.cluster import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     ComponentData,
     DescribableLogDirTopic,
     DescribeClientQuotasRequest,
@@ -127,6 +130,8 @@ def guarded_requests(topic: str, group: str, txn: str, node: int = 1) -> Iterato
     yield from _of_transactions(topic, group, txn)
     yield "describe cluster", 1, DescribeClusterRequest(include_cluster_authorized_operations=True)
     yield "describe log dirs", 4, DescribeLogDirsRequest((DescribableLogDirTopic(topic, (0,)),))
+    to_nowhere = AlterReplicaLogDir("/nowhere", (AlterReplicaLogDirTopic(topic, (0,)),))
+    yield "alter log dirs", 2, AlterReplicaLogDirsRequest((to_nowhere,))
     yield "describe quotas", 1, DescribeClientQuotasRequest((ComponentData("user", 0, "u"),))
     yield "elect leaders", 2, ElectLeadersRequest(0, (ElectTopicPartitions(topic, (0,)),))
     moved = ReassignableTopic(topic, (ReassignablePartition(0, (0,)),))

@@ -50,7 +50,6 @@ NOT_SERVED: Mapping[str, str] = {
     "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken":
         "there are no delegation tokens",
     "AlterClientQuotas": "there are no quotas",
-    "AlterReplicaLogDirs": "a partition stays in its directory",
     "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown and KRaft's":
         "what Kafka's brokers and controllers send each other",
     "DescribeQuorum, UpdateFeatures": "no quorum of controllers, no features to switch",

@@ -1,16 +1,17 @@
-"""Describe the cluster, its brokers' data directories, reassignments, elections, and quotas.
+"""The cluster, its brokers' data directories, reassignments, elections, and quotas.
 
 API                         Versions  Left out
 --------------------------  --------  ---------------------------------------------
 DescribeCluster             0-1       the addresses of controllers (KRaft's), racks
 DescribeLogDirs             1-4       nothing
+AlterReplicaLogDirs         1-2       nothing
 DescribeClientQuotas        0-1       setting any (AlterClientQuotas)
 ElectLeaders                0-2       electing: a partition has one copy, whose owner leads it
 AlterPartitionReassignments 0-1       moving a partition to another broker
 ListPartitionReassignments  0         nothing
 
-* DescribeLogDirs: a directory that is offline has an error and no partitions. Replicas are never moved
-  between directories.
+* DescribeLogDirs: a directory that is offline has an error and no partitions.
+* AlterReplicaLogDirs: partitions are copied one after another. A restart begins an unfinished one again.
 * DescribeClientQuotas: the filter is checked as Kafka checks it.
 """
 
@@ -19,8 +20,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from itertools import groupby
-from operator import attrgetter
 
+from kafkalog_broker.cluster.ownership import RegisteredElsewhere
 from kafkalog_broker.logs.manager import DirectoryContents
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import cluster_operations, live_brokers
@@ -86,17 +87,17 @@ def _describe_directory(directory: DirectoryContents) -> api.DescribeLogDirsResu
             error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path),
             total_bytes=total_bytes, usable_bytes=usable_bytes,
         )  # fmt: skip
-    by_topic = groupby(sorted(directory.sizes), key=attrgetter("topic"))
+    replicas = [(each, size, 0, False) for each, size in directory.sizes.items()]
+    replicas += [(each, size, lag, True) for each, (size, lag) in directory.futures.items()]
+    by_topic = groupby(sorted(replicas), key=lambda replica: replica[0].topic)
     return api.DescribeLogDirsResult(
         log_dir=str(directory.path),
         topics=tuple(
             api.DescribeLogDirsTopic(
                 name=topic,
                 partitions=tuple(
-                    api.DescribeLogDirsPartition(
-                        partition_index=each.partition, partition_size=directory.sizes[each]
-                    )
-                    for each in partitions
+                    api.DescribeLogDirsPartition(each.partition, size, lag, is_future)
+                    for each, size, lag, is_future in partitions
                 ),
             )
             for topic, partitions in by_topic
@@ -104,6 +105,45 @@ def _describe_directory(directory: DirectoryContents) -> api.DescribeLogDirsResu
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
+
+
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
+def alter_replica_log_dirs(
+    request: api.AlterReplicaLogDirsRequest, ctx: Context
+) -> api.AlterReplicaLogDirsResponse:
+    """Begin to move partitions to other data directories of this broker; DescribeLogDirs shows the copies."""
+    refused: KafkaError | None = None
+    try:
+        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    except KafkaError as e:
+        refused = e
+    wanted = {
+        TopicPartition(topic.name, number): each.path
+        for each in request.dirs
+        for topic in each.topics
+        for number in topic.partitions
+    }
+    results: dict[str, list[api.AlterReplicaLogDirPartitionResult]] = {}
+    for partition, path in wanted.items():
+        code = _move(partition, path, refused, ctx)
+        results.setdefault(partition.topic, []).append(
+            api.AlterReplicaLogDirPartitionResult(partition.partition, code)
+        )
+    return api.AlterReplicaLogDirsResponse(
+        results=tuple(api.AlterReplicaLogDirTopicResult(name, tuple(each)) for name, each in results.items())
+    )
+
+
+def _move(partition: TopicPartition, path: str, refused: KafkaError | None, ctx: Context) -> ErrorCode:
+    try:
+        if refused is not None:
+            raise refused
+        ctx.services.logs.move(partition, path)
+    except RegisteredElsewhere:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    except KafkaError as e:
+        return ctx.refused(e)
+    return ErrorCode.NONE
 
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
