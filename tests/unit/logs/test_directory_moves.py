@@ -20,9 +20,11 @@ from kafkalog_broker.logs.manager import LogManager
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, StorageError
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.types import TopicPartition
+from tests.support.log.cleaning import COMPACT, cleaner_of, kept, put
 from tests.support.log.faulty_files import FaultyFiles, PowerCut, VolatileFiles
 from tests.support.log.logs import (
     PARTITION,
+    START_MS,
     TOPIC,
     batch,
     contents,
@@ -32,6 +34,7 @@ from tests.support.log.logs import (
     read_all,
     values,
 )
+from tests.support.manual_clock import ManualClock
 
 ONE = len(batch(b"000"))
 
@@ -159,6 +162,27 @@ def test_what_expires_while_it_is_copied_is_not_in_the_copy(tmp_path: Path) -> N
     assert not (log.path / "00000000000.kafka").exists()
 
 
+def test_what_is_compacted_while_it_is_copied_is_compacted_in_the_copy(tmp_path: Path) -> None:
+    files, clock = WatchedFiles(), ManualClock(START_MS)
+    manager, log = open_log(tmp_path / "a", tmp_path / "b", files=files, clock=clock, **COMPACT)
+    for number in range(30):
+        put(log, (b"k%d" % (number % 3), b"%d" % number))
+    last = log.segments[-1].path.name
+
+    def opened(path: Path) -> None:
+        if path == tmp_path / "b" / "my_topic_0" / last:
+            cleaner_of(manager, clock).run()
+
+    files.opened = opened
+    manager.move(PARTITION, str(tmp_path / "b"))
+    found = kept(log)
+    assert [each.value for each in found][-3:] == [b"27", b"28", b"29"]
+    assert len(found) < 15
+    assert log.path == tmp_path / "b" / "my_topic_0"
+    crash(manager)
+    assert kept(open_log(tmp_path / "a", tmp_path / "b", **COMPACT)[1]) == found
+
+
 def test_producers_and_aborted_transactions_move_too(tmp_path: Path) -> None:
     manager, log = open_log(tmp_path / "a", tmp_path / "b", segment_bytes=4 * ONE)
 
@@ -237,9 +261,9 @@ def test_a_kill_at_any_moment_leaves_it_whole_in_one_directory(tmp_path: Path, p
         finally:
             crash(manager)
         manager, log = open_log(after / "a", after / "b", segment_bytes=3 * ONE)
-        kept = values(log)
-        assert kept == numbers(len(kept))
-        assert len(kept) >= (10 if power else 12), calls
+        left = values(log)
+        assert left == numbers(len(left))
+        assert len(left) >= (10 if power else 12), calls
         found_in.add(*where(manager))
         append(log, 1)
         manager.close()
