@@ -238,7 +238,7 @@ class GroupConsumerConfig(ConsumerConfig):
     group_protocol: str = prop(
         "group.protocol", CLASSIC, str, check=one_of(CLASSIC, CONSUMER),
         doc="classic: the members assign the partitions. consumer: the broker does (KIP-848; Kafka 4.0 or "
-            "later, and the bundled broker). A group has members of one protocol.",
+            "later, and the bundled broker). A group can change member by member.",
     )  # fmt: skip
     partition_assignment_strategy: tuple[str, ...] = prop(
         "partition.assignment.strategy", (RANGE, COOPERATIVE), tuple, check=_strategies,

@@ -84,6 +84,11 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     return flat(_read(Assignment, data, _ASSIGNMENT_VERSION).assigned_partitions)
 
 
+def assignment_user_data(data: bytes) -> bytes:
+    """What the leader's strategy added to an assignment, mostly nothing. Raises `InvalidRequest`."""
+    return bytes(_read(Assignment, data, _ASSIGNMENT_VERSION).user_data or b"") if data else b""
+
+
 def grouped(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
     topics: dict[str, list[int]] = {}
     for tp in partitions:

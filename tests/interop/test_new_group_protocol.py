@@ -170,3 +170,56 @@ def read(consumers: list[Any], count: int) -> set[int]:
                 found.append(int(message.value()))
     assert len(set(found)) == len(found)
     return set(found)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_is_upgraded_member_by_member_and_downgraded_again(
+    broker: EmbeddedBroker, strategy: str
+) -> None:
+    """As confluent-kafka's own test_consumer_upgrade_downgrade."""
+    from confluent_kafka import ConsumerGroupType
+    from confluent_kafka.admin import AdminClient
+
+    CLIENTS[0].create_topic(broker.bootstrap_servers, "t", PARTITIONS)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    members: list[Any] = []
+    every = [("t", partition) for partition in range(PARTITIONS)]
+
+    def joins(protocol: str) -> None:
+        settings: dict[str, Any] = {"group_protocol": protocol}
+        if protocol == "classic":
+            settings |= {
+                "partition_assignment_strategy": strategy,
+                "heartbeat_interval_ms": 100,
+                "session_timeout_ms": 90_000,
+            }
+        members.append(consumer(broker, **settings))
+        members[-1].subscribe(["t"])
+        settled()
+
+    def leaves() -> None:
+        members.pop(0).close()
+        settled()
+
+    def settled() -> None:
+        def done() -> bool:
+            held = [assigned(each) for each in members]
+            return sorted(p for each in held for p in each) == every and all(held)
+
+        poll_until(members, done)
+
+    def kind() -> Any:
+        (found,) = admin.list_consumer_groups().result(SECONDS).valid
+        return found.type
+
+    joins("classic")
+    joins("classic")
+    assert kind() == ConsumerGroupType.CLASSIC
+    for protocol, then in (("consumer", ConsumerGroupType.CONSUMER), ("classic", ConsumerGroupType.CLASSIC)):
+        for _ in range(2):
+            joins(protocol)
+            assert kind() == ConsumerGroupType.CONSUMER
+            leaves()
+        assert kind() == then
+    for each in members:
+        each.close()

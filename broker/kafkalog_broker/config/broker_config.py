@@ -349,6 +349,13 @@ class BrokerConfig(Config):
                     lambda words: 0 < len(words) == len({*words}) and {*words} <= {"uniform", "range"}),
         doc="Newer protocol: assignors that members may request; the first is the default.",
     )  # fmt: skip
+    group_consumer_migration_policy: str = prop(
+        "group.consumer.migration.policy", "bidirectional", str,
+        check=Check("bidirectional, upgrade, downgrade or disabled",
+                    lambda word: word.lower() in ("bidirectional", "upgrade", "downgrade", "disabled")),
+        doc="Whether a classic group becomes one of the newer protocol when such a member joins (upgrade),"
+            " and classic again when the last such member leaves (downgrade).",
+    )  # fmt: skip
     producer_id_expiration_ms: int = prop(
         "producer.id.expiration.ms", 86_400_000, int, check=positive_int, unit="ms",
         doc="How long an idle idempotent producer is remembered.",

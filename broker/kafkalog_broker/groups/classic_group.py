@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kafkalog_broker.groups.classic_rules import (
@@ -23,6 +23,7 @@ from kafkalog_broker.groups.classic_rules import (
     Moment,
     Move,
     Phase,
+    Protocols,
     Rejoin,
     SyncAnswer,
     SyncRequest,
@@ -529,9 +530,16 @@ class ClassicGroup:
             topics.update(found)
         return frozenset(topics)
 
-    def close(self) -> list[tuple[Waiter, Any]]:
-        """The broker stops: sends all waiting clients to look up the coordinator again."""
+    def take_over(self, stored: StoredGroup, protocols: Mapping[str, Protocols], now: Moment) -> None:
+        """Begin with the stored members of a group of the newer protocol, who all must join again."""
+        self.restore(stored, now)
+        for member_id, each in protocols.items():
+            self.members[member_id].protocols = each
+        self._rebalance(now, GroupOutcome())
+
+    def close(self, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> list[tuple[Waiter, Any]]:
+        """Answers all waiting clients, by default so that they look up the coordinator again."""
         step = GroupOutcome()
         for member in self.members.values():
-            self._answer_parked(member, ErrorCode.NOT_COORDINATOR, step)
+            self._answer_parked(member, code, step)
         return step.answers

@@ -11,22 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.groups.server_assignors import ASSIGNORS, EMPTY, Subscriber, TargetAssignment
+from kafkalog_broker.groups.topic_patterns import compiled
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
-
-try:
-    import re2
-except ImportError:
-    re2 = None
-
-_MAX_COMPILED_BYTES = 1 << 20
-"""RE2 refuses expressions that compile to more."""
 
 JOINING = 0
 """Epoch of a joining member."""
@@ -56,8 +48,16 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMembership:
+    """What a classic member sent with its join. ``protocols``: names and metadata, preferred first."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """``pattern`` is a regular expression over topic names, or ""."""
+    """``pattern``: a regular expression over topic names, or "". ``classic``: None for the newer protocol."""
 
     instance_id: str | None
     rack_id: str | None
@@ -67,6 +67,7 @@ class MemberSubscription:
     pattern: str
     rebalance_timeout_ms: int
     assignor: str | None
+    classic: ClassicMembership | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class ConsumerGroupSettings:
     assignors: tuple[str, ...] = ("uniform", "range")
     max_size: int = 2**31 - 1
     regex_refresh_interval_ms: int = 600_000
+    upgrades: bool = True
+    downgrades: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +215,7 @@ def check_request(
             f"assignor {request.server_assignor!r}; there are {', '.join(settings.assignors)}",
         )
     if request.subscribed_topic_regex:
-        _compiled(request.subscribed_topic_regex)
+        compiled(request.subscribed_topic_regex)
 
 
 def heartbeat(
@@ -233,29 +236,46 @@ def heartbeat(
     if request.member_epoch == JOINING:
         group = _joined(group, request, client, settings)
     else:
-        _check_member(group, member_id, request.instance_id)
+        check_member(group, member_id, request.instance_id)
         _check_epoch(group.progress[member_id], request.member_epoch, owned, member_id)
-        group = _subscribed(group, member_id, _updated(group.members[member_id], request, client))
+        group = subscribed(group, member_id, _updated(group.members[member_id], request, client))
     before = group.progress[member_id]
-    group = _looked_at(group, topics)
-    if group.epoch > group.target_epoch:
-        group = _retargeted(group, settings)
-    group = _reconciled(group, member_id, owned, now_ms)
-    group = replace(group, sessions={**group.sessions, member_id: now_ms + settings.session_timeout_ms})
+    group = advanced(group, member_id, owned, topics, settings, now_ms)
     after = group.progress[member_id]
     send = _is_full(request) or before.assigned != after.assigned
     return group, after.assigned if send else None
 
 
+def advanced(
+    group: ConsumerGroup,
+    member_id: str,
+    owned: TargetAssignment | None,
+    topics: TopicSnapshot,
+    settings: ConsumerGroupSettings,
+    now_ms: int,
+) -> ConsumerGroup:
+    """The state after a member was heard of: a new target if that is behind, and the member's next step."""
+    group = _looked_at(group, topics)
+    if group.epoch > group.target_epoch:
+        group = _retargeted(group, settings)
+    group = _reconciled(group, member_id, owned, now_ms)
+    due = now_ms + _session_ms(group.members[member_id], settings)
+    return replace(group, sessions={**group.sessions, member_id: due})
+
+
+def _session_ms(member: MemberSubscription, settings: ConsumerGroupSettings) -> int:
+    return settings.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+
+
 def expired(group: ConsumerGroup, now_ms: int) -> ConsumerGroup:
     late = {m for times in (group.sessions, group.revocations) for m, due in times.items() if due <= now_ms}
-    return _without(group, late) if late else group
+    return without(group, late) if late else group
 
 
 def resumed(group: ConsumerGroup, settings: ConsumerGroupSettings, now_ms: int) -> ConsumerGroup:
     return replace(
         group,
-        sessions=dict.fromkeys(group.members, now_ms + settings.session_timeout_ms),
+        sessions={m: now_ms + _session_ms(member, settings) for m, member in group.members.items()},
         revocations={
             m: now_ms + group.members[m].rebalance_timeout_ms
             for m, progress in group.progress.items()
@@ -288,8 +308,9 @@ def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int 
     if epoch < 0 and (not group.members or (version is None and not member_id)):
         return  # an administrator, or a producer without group metadata
     if member_id not in group.members:
-        raise _unknown(group, member_id)
-    if version is not None and version < MEMBER_EPOCHS_SINCE:
+        raise unknown(group, member_id)
+    classic = group.members[member_id].classic is not None
+    if version is not None and version < MEMBER_EPOCHS_SINCE and not classic:
         raise ServerError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"group {group.group_id!r} has the newer protocol; its members commit in version "
@@ -299,7 +320,7 @@ def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int 
         group,
         member_id,
         epoch,
-        ErrorCode.ILLEGAL_GENERATION if version is None else ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.ILLEGAL_GENERATION if version is None or classic else ErrorCode.STALE_MEMBER_EPOCH,
     )
 
 
@@ -308,8 +329,10 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None
     if not member_id and epoch < 0:
         return
     if member_id is None or member_id not in group.members:
-        raise _unknown(group, member_id or "")
-    _check_epoch_is(group, member_id, epoch, ErrorCode.STALE_MEMBER_EPOCH)
+        raise unknown(group, member_id or "")
+    classic = group.members[member_id].classic is not None
+    code = ErrorCode.ILLEGAL_GENERATION if classic else ErrorCode.STALE_MEMBER_EPOCH
+    _check_epoch_is(group, member_id, epoch, code)
 
 
 def _check_epoch_is(group: ConsumerGroup, member_id: str, epoch: int, code: ErrorCode) -> None:
@@ -325,34 +348,39 @@ def _joined(
     settings: ConsumerGroupSettings,
 ) -> ConsumerGroup:
     member_id = request.member_id
-    same = None if request.instance_id is None else _static_member(group, request.instance_id, member_id)
+    same = None if request.instance_id is None else static_member(group, request.instance_id, member_id)
     if same is not None and same != member_id:
-        if group.progress[same].epoch != BACK_SOON:
+        if group.progress[same].epoch != BACK_SOON and group.members[same].classic is None:
             raise ServerError(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
                 f"member {same} has the instance id {request.instance_id!r} and has not left",
             )
-        group = _renamed(group, same, member_id)
-    old = group.members.get(member_id)
-    if old is None:
+        group = renamed(group, same, member_id)
+    group = entered(group, member_id, settings)
+    old = group.members.get(member_id) or MemberSubscription(None, None, "", "", (), "", -1, None)
+    return subscribed(group, member_id, _updated(old, request, client))
+
+
+def entered(group: ConsumerGroup, member_id: str, settings: ConsumerGroupSettings) -> ConsumerGroup:
+    """With the progress of a member that is new, or is back. Raises `ServerError`: the group is full."""
+    if member_id not in group.members:
         if len(group.members) >= settings.max_size:
             raise ServerError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id!r} has {settings.max_size} members"
             )
-        nothing = MemberProgress(0, 0, MemberState.STABLE, EMPTY, EMPTY)
-        group = replace(group, progress={**group.progress, member_id: nothing})
-        old = MemberSubscription(None, None, "", "", (), "", -1, None)
+        now = MemberProgress(0, 0, MemberState.STABLE, EMPTY, EMPTY)
     elif group.progress[member_id].epoch == BACK_SOON:
-        came_back = replace(group.progress[member_id], epoch=0, previous_epoch=0)
-        group = replace(group, progress={**group.progress, member_id: came_back})
-    return _subscribed(group, member_id, _updated(old, request, client))
+        now = replace(group.progress[member_id], epoch=0, previous_epoch=0)
+    else:
+        return group
+    return replace(group, progress={**group.progress, member_id: now})
 
 
 def _left(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
     member_id = request.member_id
-    _check_member(group, member_id, request.instance_id)
+    check_member(group, member_id, request.instance_id)
     if request.member_epoch == LEAVING:
-        return _without(group, {member_id})
+        return without(group, {member_id})
     # A member that left reads no more, so nothing is left to revoke.
     away = replace(
         group.progress[member_id],
@@ -365,18 +393,18 @@ def _left(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Consu
     return replace(group, progress={**group.progress, member_id: away}, revocations=revocations)
 
 
-def _check_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
+def check_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> None:
     if instance_id is not None:
-        present = _static_member(group, instance_id, member_id)
+        present = static_member(group, instance_id, member_id)
         if present is None:
-            raise _unknown(group, member_id)
+            raise unknown(group, member_id)
         if present != member_id:
             raise ServerError(
                 ErrorCode.FENCED_INSTANCE_ID,
                 f"member {present} has the instance id {instance_id!r} now, not {member_id}",
             )
     elif member_id not in group.members:
-        raise _unknown(group, member_id)
+        raise unknown(group, member_id)
 
 
 def _check_epoch(
@@ -393,7 +421,7 @@ def _check_epoch(
         )
 
 
-def _static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str | None:
+def static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str | None:
     known = group.members.get(likely)
     if known is not None and known.instance_id == instance_id:
         return likely
@@ -420,7 +448,7 @@ def _updated(
     return old if new == old else new
 
 
-def _subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -> ConsumerGroup:
+def subscribed(group: ConsumerGroup, member_id: str, new: MemberSubscription) -> ConsumerGroup:
     old = group.members.get(member_id)
     if old is new:
         return group
@@ -492,11 +520,17 @@ def _next_progress(
     if revoke and (owned is None or owned & revoke):
         return _moved(now, epoch, MemberState.UNREVOKED, keep, revoke)
     wanted = target - keep
-    free = wanted.difference(
-        *(held for m, p in group.progress.items() if m != member_id for held in (p.assigned, p.revoking))
-    )
+    free = free_for(group, member_id, keep)
     state = MemberState.STABLE if len(free) == len(wanted) else MemberState.UNRELEASED
     return _moved(now, group.target_epoch, state, keep | free, EMPTY)
+
+
+def free_for(group: ConsumerGroup, member_id: str, keep: TargetAssignment) -> TargetAssignment:
+    """What a member shall have besides what it keeps, and no other member holds any more."""
+    wanted = group.target.get(member_id, EMPTY) - keep
+    return wanted.difference(
+        *(held for m, p in group.progress.items() if m != member_id for held in (p.assigned, p.revoking))
+    )
 
 
 def _moved(
@@ -514,7 +548,7 @@ def _is_reconciled(progress: MemberProgress, target_epoch: int) -> bool:
     return progress.state is MemberState.STABLE and progress.epoch == target_epoch
 
 
-def _without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
+def without(group: ConsumerGroup, gone: Iterable[str]) -> ConsumerGroup:
     gone = frozenset(gone)
     left: dict[str, Any] = {
         name: {m: value for m, value in getattr(group, name).items() if m not in gone}
@@ -532,7 +566,7 @@ def _without_unused_patterns(group: ConsumerGroup) -> ConsumerGroup:
     return replace(group, patterns={p: matched for p, matched in group.patterns.items() if p in used})
 
 
-def _renamed(group: ConsumerGroup, old_id: str, new_id: str) -> ConsumerGroup:
+def renamed(group: ConsumerGroup, old_id: str, new_id: str) -> ConsumerGroup:
     renamed: dict[str, Any] = {
         name: {new_id if m == old_id else m: value for m, value in getattr(group, name).items()}
         for name in _BY_MEMBER
@@ -553,35 +587,9 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _unknown(group: ConsumerGroup, member_id: str) -> ServerError:
+def unknown(group: ConsumerGroup, member_id: str) -> ServerError:
     return ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id!r} has no member {member_id!r}")
 
 
 def _invalid(message: str) -> ServerError:
     return ServerError(ErrorCode.INVALID_REQUEST, message)
-
-
-def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that match the whole pattern. Raises `ServerError` INVALID_REGULAR_EXPRESSION."""
-    matches = _compiled(pattern).fullmatch
-    return frozenset(name for name in names if matches(name) is not None)
-
-
-@lru_cache(maxsize=128)
-def _compiled(pattern: str) -> Any:
-    """By RE2, whose time is linear in the text; an expression can block Python's ``re`` indefinitely."""
-    if re2 is None:
-        raise ServerError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            "regular expressions need the package google-re2; pip install pyspark-kafkalog[regex]",
-        )
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MAX_COMPILED_BYTES
-    try:
-        return re2.compile(pattern, options)
-    except re2.error as e:
-        reason = e.args[0].decode("utf-8", "replace") if e.args else ""
-        raise ServerError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is not an expression of RE2: {reason}"
-        ) from None

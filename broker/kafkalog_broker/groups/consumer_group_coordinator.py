@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import logging
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from kafkalog_broker.groups import consumer_group
-from kafkalog_broker.groups.classic_rules import Phase
-from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup
+from kafkalog_broker.groups import classic_members, consumer_group
+from kafkalog_broker.groups.classic_group import ClassicGroup
+from kafkalog_broker.groups.classic_rules import (
+    JoinAnswer,
+    JoinRequest,
+    Moment,
+    Phase,
+    SyncAnswer,
+    SyncRequest,
+)
+from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup, give
 from kafkalog_broker.groups.group_records import (
     RecordKey,
     build,
     changes,
     decode_key,
+    encode_group,
     encode_group_key,
     records_of,
 )
 from kafkalog_broker.groups.server_assignors import TargetAssignment
+from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
 from kafkalog_broker.logs.state_topic import Shard, Stored
 from kafkalog_broker.scheduler import Handle, Scheduler
 from pyspark_kafkalog.clock import Clock
-from pyspark_kafkalog.errors import CorruptMessage, KafkaError, ServerError
+from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
 from pyspark_kafkalog.types import NewRecord
 
@@ -56,6 +66,9 @@ class ConsumerGroups:
     _: KW_ONLY
     settings: consumer_group.ConsumerGroupSettings
     topics: Callable[[], consumer_group.TopicSnapshot]
+    new_classic: Callable[[], ClassicGroup]
+    watch_classic: Callable[[_Shard, Group], object]
+    """Called with the lock for a group that has become a classic one."""
     _timers: dict[Group, tuple[int, Handle]] = field(default_factory=dict, init=False)
     _matching: set[Group] = field(default_factory=set, init=False)
 
@@ -75,17 +88,17 @@ class ConsumerGroups:
                 if request.member_epoch != consumer_group.JOINING:
                     raise NoSuchGroup(request.group_id)
                 group = group or Group(request.group_id)
-                if group.classic is not None and group.classic.phase is not Phase.EMPTY:
-                    raise NoSuchGroup(group.name, "of the newer protocol: its members use the classic one")
             after, assignment = consumer_group.heartbeat(
-                group.consumer or consumer_group.ConsumerGroup(group.name),
+                group.consumer or self._upgraded(group, topics),
                 request,
                 client,
                 topics,
                 self.settings,
                 self._now_ms(),
             )
+            classic = group.classic
             self._store(shard, group, after)
+            answers = [] if classic is None else classic.close(ErrorCode.REBALANCE_IN_PROGRESS)
             shard.state.groups[group.name] = group
             self._watch(shard, group)
             unmatched = after.unmatched(topics, self.settings, self.clock.time_ms())
@@ -93,6 +106,7 @@ class ConsumerGroups:
             if stays and unmatched and group not in self._matching:
                 self._matching.add(group)
                 self.timer.after(0.0, lambda: self._match(shard, group, client.may_describe))
+        give(answers)
         progress = after.progress.get(request.member_id)
         return Heartbeat(
             request.member_id,
@@ -106,12 +120,61 @@ class ConsumerGroups:
             raise NoSuchGroup(name, "of the newer protocol")
         return found
 
+    def join(self, shard: _Shard, group: Group, request: JoinRequest) -> JoinAnswer:
+        """A classic member joins. As in `sync`, `beat` and `leave`, the caller holds the shard's lock, and
+        the group has members. Raises `KafkaError`.
+        """
+        try:
+            after, answer = classic_members.join(
+                _members_of(group), request, self.topics(), self.settings, self._now_ms()
+            )
+        except ServerError as e:
+            return JoinAnswer(e.code, "")
+        self._store_and_watch(shard, group, after)
+        return answer
+
+    def sync(self, shard: _Shard, group: Group, request: SyncRequest) -> SyncAnswer:
+        after, answer = classic_members.sync(_members_of(group), request, self.topics(), self._now_ms())
+        self._store_and_watch(shard, group, after)
+        return answer
+
+    def beat(
+        self, shard: _Shard, group: Group, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        after, code = classic_members.heartbeat(
+            _members_of(group), member_id, instance_id, generation, self._now_ms()
+        )
+        self._store_and_watch(shard, group, after)
+        return code
+
+    def leave(
+        self, shard: _Shard, group: Group, members: Iterable[tuple[str, str | None]]
+    ) -> list[ErrorCode]:
+        after, codes = classic_members.leave(_members_of(group), members)
+        self._store_and_watch(shard, group, after)
+        return codes
+
+    def _store_and_watch(self, shard: _Shard, group: Group, after: consumer_group.ConsumerGroup) -> None:
+        self._store(shard, group, after)
+        self._watch(shard, group)
+
+    def _upgraded(self, group: Group, topics: consumer_group.TopicSnapshot) -> consumer_group.ConsumerGroup:
+        """The group as one of the newer protocol, not stored yet. Raises `NoSuchGroup`: it cannot be."""
+        classic = group.classic
+        if classic is None or classic.phase is Phase.EMPTY:
+            return consumer_group.ConsumerGroup(group.name)
+        why = "group.consumer.migration.policy forbids to upgrade it"
+        if self.settings.upgrades and len(classic.members) <= self.settings.max_size:
+            try:
+                return classic_members.upgraded(group.name, classic, topics, self._now_ms())
+            except KafkaError as e:
+                why = str(e)
+        raise NoSuchGroup(group.name, f"of the newer protocol: its members use the classic one, and {why}")
+
     def give_way(self, shard: _Shard, group: Group) -> None:
-        """Removes an empty group, because a classic member joins; `NoSuchGroup` if it has members."""
+        """Removes an empty group, because a classic member joins."""
         if group.consumer is None:
             return
-        if group.consumer.members:
-            raise NoSuchGroup(group.name, "of the classic protocol: its members use the newer one")
         self.topic.append(shard, group.tombstones(self.clock.time_ms()))
         group.consumer = None
 
@@ -146,12 +209,38 @@ class ConsumerGroups:
         return int(self.clock.monotonic() * 1000)
 
     def _store(self, shard: _Shard, group: Group, after: consumer_group.ConsumerGroup) -> None:
+        before = group.consumer
+        if before is not None and classic_members.turns_classic(before, after, self.settings):
+            self._downgrade(shard, group, before, after)
+            return
         now_ms = self.clock.time_ms()
         records = records_of(changes(group.consumer, after), now_ms)
         if group.classic is not None and group.classic.in_log:
             records.insert(0, NewRecord(None, encode_group_key(group.name), now_ms))
         self.topic.append(shard, records)
         group.classic, group.consumer = None, after
+
+    def _downgrade(
+        self,
+        shard: _Shard,
+        group: Group,
+        before: consumer_group.ConsumerGroup,
+        after: consumer_group.ConsumerGroup,
+    ) -> None:
+        """The last member of the newer protocol left: the others join a classic group, in the next generation
+        after the epoch that they know.
+        """
+        now, classic = Moment.now(self.clock), self.new_classic()
+        after = replace(after, epoch=before.epoch)
+        stored, protocols = classic_members.downgraded(after, self.topics(), now.time_ms)
+        records = records_of(changes(before, None), now.time_ms)
+        records.append(NewRecord(encode_group(stored), encode_group_key(group.name), now.time_ms))
+        self.topic.append(shard, records)
+        classic.take_over(stored, protocols, now)
+        group.classic, group.consumer = classic, None
+        self.let_go(group)
+        self.watch_classic(shard, group)
+        _log.info("group %r is one of the classic protocol again", group.name)
 
     def _watch(self, shard: _Shard, group: Group) -> None:
         """Schedules `_expire`, which may run too early. Caller holds the shard's lock."""
@@ -205,10 +294,16 @@ class ConsumerGroups:
                 _log.warning("what the patterns of group %r match is not stored: %s", group.name, e)
 
 
+def _members_of(group: Group) -> consumer_group.ConsumerGroup:
+    if group.consumer is None:
+        raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.name!r} has no members")
+    return group.consumer
+
+
 def _matched(pattern: str, names: list[str]) -> frozenset[str]:
     """Stored patterns match nothing if RE2 is no longer installed."""
     try:
-        return consumer_group.matching(pattern, names)
+        return matching(pattern, names)
     except ServerError as e:
         _log.warning("%s", e)
         return frozenset()

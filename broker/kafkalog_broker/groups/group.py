@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
-from kafkalog_broker.groups.classic_rules import CONSUMER, Phase
+from kafkalog_broker.groups.classic_rules import CONSUMER, JoinAnswer, Phase, SyncAnswer, Waiter
 from kafkalog_broker.groups.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.group_records import changes, encode_group_key, records_of
 from kafkalog_broker.logs.manager import LogManager
@@ -25,6 +26,8 @@ _LOG_CODES = {
 """Log error codes as clients expect them from a coordinator; they retry after NOT_COORDINATOR."""
 
 _T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 
 CLASSIC = "classic"
 """Kind of a group without members of the new protocol; the other kind is `CONSUMER`."""
@@ -157,3 +160,12 @@ def known_group(shard: Shard[GroupShard], name: str) -> Group:
 
 def as_coordinator(error: KafkaError) -> ServerError:
     return ServerError(_LOG_CODES.get(error.code, error.code), str(error))
+
+
+def give(answers: Iterable[tuple[Waiter, JoinAnswer | SyncAnswer]]) -> None:
+    """Calls the waiters, without a lock; one that fails must not affect the others."""
+    for waiter, answer in answers:
+        try:
+            waiter(answer)
+        except Exception:
+            _log.exception("an answer could not be given")

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import (
     GroupOutcome,
-    JoinAnswer,
     JoinRequest,
     Moment,
     Phase,
-    SyncAnswer,
     SyncRequest,
     Waiter,
 )
@@ -28,6 +26,7 @@ from kafkalog_broker.groups.group import (
     GroupTopic,
     NoSuchGroup,
     as_coordinator,
+    give,
     known_group,
 )
 from kafkalog_broker.groups.group_records import (
@@ -110,7 +109,15 @@ class GroupCoordinator:
             new_classic=self._new_classic,
             newest_topics=newest_topics or topics,
         )
-        self.consumers = ConsumerGroups(topic, clock, timer, settings=consumer_settings, topics=topics)
+        self.consumers = ConsumerGroups(
+            topic,
+            clock,
+            timer,
+            settings=consumer_settings,
+            topics=topics,
+            new_classic=self._new_classic,
+            watch_classic=self._set_timer,
+        )
         self.load, self.open = topic.load, topic.open
 
     def look(self) -> None:
@@ -125,7 +132,7 @@ class GroupCoordinator:
                 for group in before.groups.values():
                     self.consumers.let_go(group)
             _log.info("%s: its %d groups are let go of", shard.partition, len(before.groups))
-            _give(answers)
+            give(answers)
 
     def close(self) -> None:
         """Answers all waiting clients, and refuses new ones: the broker stops."""
@@ -134,7 +141,7 @@ class GroupCoordinator:
             with shard.lock:
                 # A shard being loaded has no waiters, and its state belongs to the loader.
                 answers = _closing(shard.state) if shard.loaded else []
-            _give(answers)
+            give(answers)
 
     # Members.
 
@@ -156,16 +163,22 @@ class GroupCoordinator:
             if group is None and request.member_id:
                 raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} does not exist")
             group = group or Group(name)
-            self.consumers.give_way(shard, group)
-            classic = group.classic or self._new_classic()
-            step = classic.join(request, waiter, Moment.now(self._clock))
-            if not classic.is_void:
-                group.classic = classic
-                shard.state.groups[name] = group
-            answers = self._take(shard, group, step)
-        _give(answers)
+            if group.consumer is not None and group.consumer.members:
+                answers: _Answers = [(waiter, self.consumers.join(shard, group, request))]
+            else:
+                answers = self._join(shard, group, request, waiter)
+        give(answers)
         member_id = request.member_id or request.new_id
         return lambda: self._abandoned(name, member_id, waiter)
+
+    def _join(self, shard: _Shard, group: Group, request: JoinRequest, waiter: Waiter) -> _Answers:
+        self.consumers.give_way(shard, group)
+        classic = group.classic or self._new_classic()
+        step = classic.join(request, waiter, Moment.now(self._clock))
+        if not classic.is_void:
+            group.classic = classic
+            shard.state.groups[group.name] = group
+        return self._take(shard, group, step)
 
     def sync(self, name: str, request: SyncRequest, waiter: Waiter) -> None:
         """``waiter`` gets a `SyncAnswer`, now or later, from any thread. Raises as `leave`."""
@@ -173,8 +186,11 @@ class GroupCoordinator:
         with shard.lock:
             self._check_open(shard)
             group, classic = self._with_members(shard, name)
-            answers = self._take(shard, group, classic.sync(request, waiter, Moment.now(self._clock)))
-        _give(answers)
+            if classic is None:
+                answers: _Answers = [(waiter, self.consumers.sync(shard, group, request))]
+            else:
+                answers = self._take(shard, group, classic.sync(request, waiter, Moment.now(self._clock)))
+        give(answers)
 
     def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """The answer's error code; NONE while the group is loading, as its sessions start after that."""
@@ -184,7 +200,9 @@ class GroupCoordinator:
                 shard.check_loaded()
             except CoordinatorLoading:
                 return ErrorCode.NONE
-            _, classic = self._with_members(shard, name)
+            group, classic = self._with_members(shard, name)
+            if classic is None:
+                return self.consumers.beat(shard, group, member_id, instance_id, generation)
             return classic.heartbeat(member_id, instance_id, generation, Moment.now(self._clock))
 
     def leave(self, name: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
@@ -193,9 +211,11 @@ class GroupCoordinator:
         with shard.lock:
             shard.check_loaded()
             group, classic = self._with_members(shard, name)
+            if classic is None:
+                return self.consumers.leave(shard, group, members)
             codes, step = classic.leave(members, Moment.now(self._clock))
             answers = self._take(shard, group, step)
-        _give(answers)
+        give(answers)
         return codes
 
     def describe(self, name: str) -> Description:
@@ -246,9 +266,10 @@ class GroupCoordinator:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
         return self._topic.shard_for(name)
 
-    def _with_members(self, shard: _Shard, name: str) -> tuple[Group, ClassicGroup]:
+    def _with_members(self, shard: _Shard, name: str) -> tuple[Group, ClassicGroup | None]:
+        """None for a group of the newer protocol."""
         group = shard.state.groups.get(name)
-        if group is None or group.classic is None:
+        if group is None or (group.classic is None and group.consumer is None):
             raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} has no members")
         return group, group.classic
 
@@ -295,7 +316,7 @@ class GroupCoordinator:
             if shard.state.groups.get(group.name) is not group:
                 return
             answers = self._take(shard, group, group.classic.tick(Moment.now(self._clock)))
-        _give(answers)
+        give(answers)
 
     def _abandoned(self, name: str, member_id: str, waiter: Waiter) -> None:
         shard = self._topic.shard_of(name)
@@ -306,7 +327,7 @@ class GroupCoordinator:
             answers = self._take(
                 shard, group, group.classic.abandon(member_id, waiter, Moment.now(self._clock))
             )
-        _give(answers)
+        give(answers)
 
     def _build(self, shard: _Shard, stored: Stored) -> None:
         now = Moment.now(self._clock)
@@ -349,12 +370,3 @@ def _describe(group: Group) -> Description:
     )
     protocol = classic.protocol or "" if stable else ""
     return Description(group.name, group.state, group.kind, group.protocol_type, protocol, members)
-
-
-def _give(answers: Iterable[tuple[Waiter, JoinAnswer | SyncAnswer]]) -> None:
-    """Calls the waiters; one that fails must not affect the others."""
-    for waiter, answer in answers:
-        try:
-            waiter(answer)
-        except Exception:
-            _log.exception("an answer could not be given")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.groups.consumer_group import (
+    ClassicMembership,
     ConsumerGroup,
     MatchedTopics,
     MemberProgress,
@@ -156,6 +157,19 @@ class _TopicsValue(WireStruct):
     topics: tuple[_Topic, ...] = wire(Array(_Topic))
 
 
+class _Protocol(WireStruct):
+    name: str = wire(STRING)
+    metadata: bytes = wire(BYTES)
+
+
+class _Classic(WireStruct):
+    """A structure that may be null: ``present`` is 1, or the whole is not written."""
+
+    present: int = wire(INT8, default=-1)
+    session_timeout_ms: int = wire(INT32)
+    protocols: tuple[_Protocol, ...] = wire(Array(_Protocol))
+
+
 class _MemberValue(WireStruct):
     instance_id: str | None = wire(STRING, null_since=0)
     rack_id: str | None = wire(STRING, null_since=0)
@@ -165,6 +179,7 @@ class _MemberValue(WireStruct):
     pattern: str | None = wire(STRING, null_since=0)
     rebalance_timeout_ms: int = wire(INT32, default=-1)
     assignor: str | None = wire(STRING, null_since=0)
+    classic: _Classic = wire(_Classic, tag=0)
 
 
 class _Partitions(WireStruct):
@@ -301,11 +316,21 @@ def _decode(key: RecordKey, data: bytes) -> Any:
 
 
 def _member(member: MemberSubscription) -> _MemberValue:
-    return replace(_MemberValue(*astuple(member)), pattern=member.pattern or None)  # the same fields
+    *fields, _ = astuple(member)
+    classic = _Classic()
+    if member.classic is not None:
+        protocols = tuple(_Protocol(*each) for each in member.classic.protocols)
+        classic = _Classic(1, member.classic.session_timeout_ms, protocols)
+    return replace(_MemberValue(*fields), pattern=member.pattern or None, classic=classic)
 
 
 def _member_of(value: _MemberValue) -> MemberSubscription:
-    return MemberSubscription(*astuple(replace(value, pattern=value.pattern or "")))
+    *fields, _ = astuple(replace(value, pattern=value.pattern or ""))
+    classic = None
+    if value.classic.present == 1:
+        protocols = tuple((each.name, each.metadata) for each in value.classic.protocols)
+        classic = ClassicMembership(value.classic.session_timeout_ms, protocols)
+    return replace(MemberSubscription(*fields), classic=classic)
 
 
 def _progress(progress: MemberProgress) -> _Progress:

@@ -231,5 +231,7 @@ def _group_settings(config: BrokerConfig) -> tuple[GroupSettings, ConsumerGroupS
             assignors=config.group_consumer_assignors,
             max_size=config.group_consumer_max_size,
             regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+            upgrades=config.group_consumer_migration_policy.lower() in ("bidirectional", "upgrade"),
+            downgrades=config.group_consumer_migration_policy.lower() in ("bidirectional", "downgrade"),
         ),
     )

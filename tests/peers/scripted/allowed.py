@@ -55,6 +55,12 @@ ALLOWED: tuple[Allowed, ...] = (
         "ConsumerGroupHeartbeat: a member that joins again under its own id goes on at once; Kafka fences it"
         " (110) until its session is over.",
     ),
+    Allowed(
+        "classic members of newer groups .*: with metadata of nothing",
+        ".*error_code",
+        "JoinGroup: a subscription that cannot be read is INCONSISTENT_GROUP_PROTOCOL (23) in a group of the"
+        " newer protocol; in Kafka UNKNOWN_SERVER_ERROR (-1).",
+    ),
     # --- topics
     Allowed(
         "creating topics .*: only validated",

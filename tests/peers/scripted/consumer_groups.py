@@ -23,8 +23,13 @@ from pyspark_kafkalog.protocol.api.groups import (
     HeartbeatRequest,
     LeaveGroupRequest,
     ListGroupsRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
+from pyspark_kafkalog.protocol.consumer_protocol import Subscription, encode_subscription
+from pyspark_kafkalog.protocol.consumer_protocol import TopicPartitions as OwnedPartitions
 from pyspark_kafkalog.protocol.exchange import ApiKey
+from tests.peers.scripted.members import Classic
 from tests.peers.scripted.session import Session, script
 
 
@@ -170,3 +175,99 @@ def groups_of_the_newer_protocol(session: Session) -> None:
     store("an administrator's commit without members", "", -1, 8)
     session.ask("is deleted", DeleteGroupsRequest((m.group,)), 2)
     describe("once it is deleted")
+
+
+class Mixed(Members):
+    """Classic members of the same group too, which say what they own."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.classic = Classic(session, self.group)
+        self.classic.sync_version, self.classic.beat_version, self.classic.leave_version = 5, 4, 5
+
+    def rejoin(self, step: str, member: str, *owned: int, text: bytes | None = None, **fields: Any) -> Any:
+        """Names for the new member are learned from the answer."""
+        rows = (OwnedPartitions(self.topic, owned),) if owned else ()
+        metadata = encode_subscription(Subscription((self.topic,), owned_partitions=rows))
+        request = self.classic.joining(
+            member, *fields.pop("names", ("range",)), text=metadata if text is None else text, **fields
+        )
+        return self.session.ask(step, request, 9, member_id="a classic member")
+
+    def both(self, step: str, member: str, generation: int) -> None:
+        self.classic.beat(f"{step}: heartbeat", member, generation)
+        self.classic.sync(f"{step}: sync", member, generation)
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def classic_members_of_newer_groups(session: Session) -> None:
+    m = Mixed(session)
+    m.join("the first joins", "m1")
+    m.rejoin("with another type", "", kind="connect")
+    m.rejoin("with metadata of nothing", "c0", text=b"")
+    c = m.rejoin("asks for an id", "").member_id
+    m.rejoin("joins", c)
+    m.both("in a later generation", c, 9)
+    m.both("at first", c, 2)
+    m.classic.sync("with another protocol", c, 2, name="sticky")
+    m.rejoin("another with another protocol", "c9", names=("sticky",))
+    m.beat("the first hears of it", "m1", 1)
+    m.beat("the first has let go", "m1", 1, (0, 1))
+    m.both("its half is free", c, 2)
+    m.rejoin("joins again", c)
+    m.both("with its half", c, 2)
+    m.classic.commit("commits", m.topic, c, 2)
+    m.classic.commit("commits what is stale", m.topic, c, 1)
+    session.ask("described", ConsumerGroupDescribeRequest((m.group,)))
+    m.both("of the first", "m1", 2)
+    m.classic.leave("the first as a classic member", "m1")
+    m.join("another of the newer protocol joins", "m2")
+    m.both("told to join again", c, 2)
+    m.rejoin("says what it owns", c, 2, 3)
+    m.both("has something to let go of", c, 2)
+    m.rejoin("has let go", c, 2)
+    m.both("has one less", c, 3)
+    m.beat("the last of the newer protocol leaves", "m2", -1)
+    m.classic.beat("told to join a classic group", c, 3)
+    m.rejoin("joins the classic group", c)
+    m.classic.sync("leads it", c, 4, c)
+    session.ask("as a classic group", DescribeGroupsRequest((m.group,)), 5)
+    m.join("yet another of the newer protocol joins", "m3", subscribed_topic_names=(f"{m.topic}-never",))
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def newer_members_of_classic_groups(session: Session) -> None:
+    m = Mixed(session)
+    c = m.rejoin("asks for an id", "").member_id
+    m.rejoin("joins", c)
+    m.join("before it has synced", "m1", subscribed_topic_names=(f"{m.topic}-never",))
+    m.both("before it had synced", c, 1)
+    m.rejoin("joins again", c)
+    m.both("in the newer group", c, 2)
+    session.ask("described", ConsumerGroupDescribeRequest((m.group,)), 1)
+    m.classic.leave("leaves", c)
+    m.classic.leave("leaves again", c)
+    m.beat("is left", "m1", 2, subscribed_topic_names=(m.topic,))
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def newer_members_of_other_groups(session: Session) -> None:
+    m = Mixed(session)
+    c = m.rejoin("asks for an id", "", kind="connect").member_id
+    m.rejoin("joins", c, kind="connect")
+    m.join("joins a group of another type", "m1")
+
+
+@script(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+def newer_members_of_groups_with_user_data(session: Session) -> None:
+    m = Mixed(session)
+    c = m.rejoin("asks for an id", "").member_id
+    m.rejoin("joins", c)
+    for step, user_data in (("without", b""), ("with", b"\0\0\0\1u")):
+        assignment = b"\0\1\0\0\0\0" + (user_data or b"\xff\xff\xff\xff")
+        given = (SyncGroupRequestAssignment(c, assignment),)
+        request = SyncGroupRequest(m.group, 1 + bool(user_data), c, None, "consumer", "range", given)
+        session.ask(f"{step} user data", request, 5)
+        if not user_data:
+            m.rejoin("joins again", c)
+    m.join("does not join", "m1")

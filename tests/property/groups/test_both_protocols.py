@@ -1,4 +1,4 @@
-"""A group that members of both protocols want to join has one kind at a time, and keeps its offsets."""
+"""A group of both protocols is of the newer one while it has such members, and keeps its offsets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.groups.classic_rules import JoinRequest
 from kafkalog_broker.groups.consumer_group import Client, ConsumerGroupSettings
-from kafkalog_broker.groups.group import GroupTopic, NoSuchGroup
+from kafkalog_broker.groups.group import GroupTopic
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator, GroupSettings
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset
 from kafkalog_broker.scheduler import Scheduler
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest
+from pyspark_kafkalog.protocol.consumer_protocol import Subscription, encode_subscription
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.examples import examples
 from tests.support.manual_clock import ManualClock
@@ -80,25 +81,18 @@ class Group(RuleBasedStateMachine):
         request = ConsumerGroupHeartbeatRequest(
             "g", member, rebalance_timeout_ms=1, subscribed_topic_names=("t",), topic_partitions=()
         )
-        if self.classic:
-            with pytest.raises(NoSuchGroup):
-                self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True))
-        else:
-            answer = self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True))
-            self.newer[member] = answer.epoch
+        answer = self.coordinator.consumers.heartbeat(request, Client("c", "/h", 1, lambda _: True))
+        self.newer[member] = answer.epoch
 
     @rule()
     def join_by_the_classic_protocol(self) -> None:
         member = self._name()
+        protocols = (("range", encode_subscription(Subscription(("t",)))),)
         request = JoinRequest(
-            "", member, None, "c", "/h", 30_000, 30_000, "consumer", (("range", b""),), False, False
+            "", member, None, "c", "/h", 30_000, 30_000, "consumer", protocols, False, False
         )
-        if self.newer:
-            with pytest.raises(NoSuchGroup):
-                self.coordinator.join("g", request, lambda _: None)
-        else:
-            self.coordinator.join("g", request, lambda _: None)
-            self.classic.add(member)
+        self.coordinator.join("g", request, lambda _: None)
+        self.classic.add(member)
 
     @precondition(lambda self: self.newer)
     @rule(data=st.data())
@@ -144,7 +138,7 @@ class Group(RuleBasedStateMachine):
         if self.newer or self.classic:
             assert listed == {"g": "consumer" if self.newer else "classic"}
         if self.newer:
-            assert set(self.coordinator.consumers.get("g").members) == set(self.newer)
+            assert set(self.coordinator.consumers.get("g").members) == {*self.newer, *self.classic}
         elif self.offset is not None:
             assert "g" in listed
 

@@ -31,7 +31,6 @@ from kafkalog_broker.groups.consumer_group import (
     expired,
     heartbeat,
     matched_patterns,
-    matching,
     resumed,
 )
 from kafkalog_broker.groups.group_records import (
@@ -42,6 +41,7 @@ from kafkalog_broker.groups.group_records import (
     encode_key,
 )
 from kafkalog_broker.groups.server_assignors import EMPTY, TargetAssignment, by_topic
+from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions

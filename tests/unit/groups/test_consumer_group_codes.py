@@ -17,7 +17,6 @@ from kafkalog_broker.groups.consumer_group import (
     expired,
     heartbeat,
     matched_patterns,
-    matching,
 )
 from kafkalog_broker.groups.group_records import (
     RecordKey,
@@ -28,6 +27,7 @@ from kafkalog_broker.groups.group_records import (
     encode_key,
 )
 from kafkalog_broker.groups.server_assignors import EMPTY, Subscriber, by_topic, range_, uniform
+from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, ServerError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -1,8 +1,8 @@
 """Groups of the newer protocol (KIP-848).
 
 API                     Versions  Left out
-----------------------  --------  -------------------------------------------------
-ConsumerGroupHeartbeat  0-1       members of the classic protocol in the same group
+----------------------  --------  --------
+ConsumerGroupHeartbeat  0-1       nothing
 ConsumerGroupDescribe   0-1       nothing
 """
 
@@ -65,7 +65,7 @@ def consumer_group_heartbeat(
     )
 
 
-_NEWER_PROTOCOL = 1
+_CLASSIC, _NEWER_PROTOCOL = 0, 1
 _HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
@@ -137,7 +137,7 @@ def _describe_member(group: ConsumerGroup, member_id: str, names: Mapping[UUID, 
         subscribed_topic_regex=member.pattern,
         assignment=_describe_assignment(progress.assigned, names),
         target_assignment=_describe_assignment(group.target.get(member_id, EMPTY), names),
-        member_type=_NEWER_PROTOCOL,
+        member_type=_NEWER_PROTOCOL if member.classic is None else _CLASSIC,
     )
 
 
