@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -57,6 +56,8 @@ LONG_MAX = 2**63 - 1
 
 C = TypeVar("C", bound="Config")
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+"""As Java reads it; a property's range decides about NaN and Infinity."""
 _SHOWN_CHARS = 100
 
 
@@ -98,6 +99,10 @@ system_or_positive_int = Check(
     f"1 to {INT_MAX}, or -1 for the system's own", lambda value: value == -1 or 1 <= value <= INT_MAX
 )
 not_empty = Check("not empty", lambda value: len(value) > 0)
+
+
+_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""Java's words."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,8 @@ class Property:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(map(str, value))
+        if isinstance(value, float):
+            return _FLOATS.get(repr(value)) or repr(value).replace("e+", "E")
         return str(value)
 
     def _refused(self, value: object, source: str) -> InvalidConfig:
@@ -364,10 +371,9 @@ def _from_text(kind: type, text: str) -> Any:
             raise ValueError
         return text.lower() == "true"
     if kind is float:
-        number = float(text)
-        if not math.isfinite(number):
+        if not _NUMBER.fullmatch(text):
             raise ValueError
-        return number
+        return float(text)
     if not _WHOLE_NUMBER.fullmatch(text):
         raise ValueError
     return int(text)

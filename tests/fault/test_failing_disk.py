@@ -97,7 +97,7 @@ def test_a_failed_write_takes_the_directory_offline_and_what_was_acknowledged_is
 
 def test_a_name_that_cannot_be_made_durable_takes_the_directory_offline(tmp_path: Path) -> None:
     files = FaultyFiles()
-    _, log = open_log(tmp_path, files=files, segment_bytes=10)
+    _, log = open_log(tmp_path, files=files, segment_bytes=14)
     log.append(batch(b"0"))
     files.sync_fails = lambda path: path == log.path
     with pytest.raises(StorageError, match="is offline"):

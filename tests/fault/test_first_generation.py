@@ -81,14 +81,14 @@ def test_a_flipped_bit_in_what_the_checksum_covers_is_found(tmp_path: Path) -> N
 
 def test_after_a_damaged_segment_nothing_is_served(tmp_path: Path) -> None:
     """Offsets are positions: what follows a hole would be found at offsets that are not its own."""
-    manager, log = open_log(tmp_path, generation="0.7", flush_messages=1, segment_bytes=1)
+    manager, log = open_log(tmp_path, generation="0.7", flush_messages=1, segment_bytes=14)
     messages = [entry(b"message %d" % number) for number in range(4)]
     for message in messages:
         log.append(message)
     crash(manager)
     second = log.path / f"{len(messages[0]):011d}.kafka"
     second.write_bytes(messages[1][:-1])
-    manager, log = open_log(tmp_path, segment_bytes=1)
+    manager, log = open_log(tmp_path, segment_bytes=14)
     assert (log.start_offset, log.readable_end) == (0, len(messages[0]))
     assert sorted(path.name for path in log.path.glob("*.kafka")) == [f"{FIRST}.kafka", second.name]
 

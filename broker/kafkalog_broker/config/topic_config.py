@@ -20,7 +20,6 @@ from pyspark_kafkalog.config.definition import (
     not_negative,
     one_of,
     positive,
-    positive_int,
     prop,
     unlimited_or_not_negative,
 )
@@ -63,8 +62,13 @@ _HOUR_MS = 3_600_000
 
 either_timestamp_type = one_of("CreateTime", "LogAppendTime")
 policies = Check(
-    "delete, compact or both, separated by commas",
-    lambda words: len(words) > 0 and len(set(words)) == len(words) and set(words) <= {"delete", "compact"},
+    "delete, compact or both, separated by commas, or nothing",
+    lambda words: set(words) <= {"delete", "compact"},
+)
+_THROTTLED = re.compile(r"[0-9]+:[0-9]+")
+throttled_replicas = Check(
+    "* for all, or PARTITION:BROKER, several separated by commas",
+    lambda words: words == ("*",) or all(map(_THROTTLED.fullmatch, words)),
 )
 compression_types = one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
@@ -76,7 +80,7 @@ class LogConfig(Config):
     """Properties that a topic may set; others come from `BrokerConfig`."""
 
     segment_bytes: int = prop(
-        "segment.bytes", 1 << 30, int, check=positive_int, unit="bytes", inherits="log.segment.bytes",
+        "segment.bytes", 1 << 30, int, check=between(14, INT_MAX), unit="bytes", inherits="log.segment.bytes",
         doc="Size at which a new segment file is started.",
     )  # fmt: skip
     segment_ms: int = prop(
@@ -107,14 +111,13 @@ class LogConfig(Config):
         inherits="log.retention.ms", doc="Age of its newest record at which a segment is deleted.",
     )  # fmt: skip
     retention_bytes: int = prop(
-        "retention.bytes", -1, int, check=unlimited_or_not_negative, unit="bytes",
-        inherits="log.retention.bytes",
-        doc="Size of a partition above which its oldest segments are deleted.",
+        "retention.bytes", -1, int, unit="bytes", inherits="log.retention.bytes",
+        doc="Size of a partition above which its oldest segments are deleted. Below 0: no limit.",
     )  # fmt: skip
     cleanup_policy: tuple[str, ...] = prop(
         "cleanup.policy", ("delete",), tuple, check=policies, inherits="log.cleanup.policy",
         doc="How old data is removed: whole segments by age and size (delete), all but the last record of "
-            "each key (compact), or both.",
+            "each key (compact), both, or nothing at all (empty).",
     )  # fmt: skip
     delete_retention_ms: int = prop(
         "delete.retention.ms", 86_400_000, int, check=not_negative, unit="ms",
@@ -132,9 +135,9 @@ class LogConfig(Config):
             "is closed at this age at the latest.",
     )  # fmt: skip
     min_cleanable_dirty_ratio: float = prop(
-        "min.cleanable.dirty.ratio", 0.5, float, check=Check("0 to 1", lambda v: 0 <= v <= 1),
-        inherits="log.cleaner.min.cleanable.ratio",
-        doc="Share of a log that must be dirty before it is cleaned.",
+        "min.cleanable.dirty.ratio", 0.5, float, inherits="log.cleaner.min.cleanable.ratio",
+        check=Check("0 to 1, or NaN", lambda v: not (v < 0 or v > 1)),
+        doc="Share of a log that must be dirty before it is cleaned. NaN: only max.compaction.lag.ms counts.",
     )  # fmt: skip
     file_delete_delay_ms: int = prop(
         "file.delete.delay.ms", 60_000, int, check=not_negative, unit="ms",
@@ -209,10 +212,18 @@ class LogConfig(Config):
         doc=f"{_KEPT}: use message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
     )  # fmt: skip
     leader_throttled_replicas: tuple[str, ...] = prop(
-        "leader.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas."
+        "leader.replication.throttled.replicas",
+        (),
+        tuple,
+        check=throttled_replicas,
+        doc=f"{_KEPT}: there are no replicas.",
     )
     follower_throttled_replicas: tuple[str, ...] = prop(
-        "follower.replication.throttled.replicas", (), tuple, doc=f"{_KEPT}: there are no replicas."
+        "follower.replication.throttled.replicas",
+        (),
+        tuple,
+        check=throttled_replicas,
+        doc=f"{_KEPT}: there are no replicas.",
     )
     remote_storage_enable: bool = prop(
         "remote.storage.enable", False, bool, check=Check("only false", lambda v: not v),

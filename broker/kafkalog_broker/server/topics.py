@@ -229,24 +229,32 @@ class Topics:
     ) -> None:
         """Replace the topic's own properties by ``change`` of them. Raises `KafkaError`."""
         topic = self.get(name)
-        overrides = self._changed_overrides(change, topic.overrides)
+        checked = partial(self._changed_overrides, change, topic.generation)
+        overrides = checked(topic.overrides)
         if validate_only:
             return
         member = self.membership
         if member is not None and member.ownership.shares(topic):
             member.ownership.check_known()
-            overrides = member.registry.configure(name, partial(self._changed_overrides, change))
+            overrides = member.registry.configure(name, checked)
         if name in self._logs.topics:
             with self._changing:
                 self._logs.set_overrides(name, overrides)
         _log.info("topic %s now has the properties %s", name, dict(overrides))
 
     def _changed_overrides(
-        self, change: Callable[[Mapping[str, str]], Mapping[str, str]], overrides: Mapping[str, str]
+        self,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        generation: str,
+        overrides: Mapping[str, str],
     ) -> Mapping[str, str]:
-        after = change(overrides)
-        if GENERATION_PROPERTY in after:
-            raise InvalidConfig(f"{GENERATION_PROPERTY} is given when a topic is created, and is fixed then")
+        after = dict(change(overrides))
+        given = after.pop(GENERATION_PROPERTY, generation)
+        if given != generation:
+            raise InvalidConfig(
+                f"topic: {GENERATION_PROPERTY}={given[:100]} is not allowed; allowed: only {generation},"
+                " as it is fixed when a topic is created"
+            )
         self._logs.defaults.overridden(after)
         return after
 

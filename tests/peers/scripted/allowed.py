@@ -127,6 +127,16 @@ ALLOWED: tuple[Allowed, ...] = (
         ".*error_code",
         "IncrementalAlterConfigs: an unknown operation is INVALID_REQUEST (42); Kafka fails with -1.",
     ),
+    Allowed(
+        "values of properties .*: (cleanup.policy=','|in force after [5-9]) .*",
+        r".*(error_code|configs\.cleanup\.policy\.(value|config_source))",
+        "Empty words in lists are dropped; in `cleanup.policy` Kafka refuses them.",
+    ),
+    Allowed(
+        "values of properties .*: min.cleanable.dirty.ratio='0.5d' .*",
+        ".*error_code",
+        "Numbers with a fraction are decimal; Java also reads `0.5d` and hexadecimal ones.",
+    ),
     # --- groups and the broker
     Allowed(
         "describing groups .*: with operations",

@@ -27,6 +27,7 @@ from pyspark_kafkalog.protocol.api.configs import (
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
+    DescribeConfigsResult,
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
@@ -160,6 +161,82 @@ def changing_properties(session: Session) -> None:
         ask(f"one that needs a restart for {owner}", BROKER, name, ("num.partitions", SET, "3"))
         ask(f"a wrong value for {owner}", BROKER, name, ("log.retention.ms", SET, "soon"))
     ask("another broker's", BROKER, str(NODE + 1), ("log.retention.ms", SET, "50000"))
+
+
+@script(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+def values_of_properties(session: Session) -> None:
+    topic = session.topic()
+
+    def change(step: str, kind: int, name: str, *changes: tuple[str, int, str | None]) -> None:
+        given = tuple(IncrementalAlterableConfig(*each) for each in changes)
+        session.ask(
+            step, IncrementalAlterConfigsRequest((IncrementalAlterConfigsResource(kind, name, given),))
+        )
+
+    def describe(step: str, kind: int, name: str, *keys: str) -> DescribeConfigsResult:
+        asked = DescribeConfigsRequest((DescribeConfigsResource(kind, name, keys or None),))
+        result: DescribeConfigsResult = session.ask(step, asked, 4).results[0]
+        return result
+
+    for kind, name, values in ((TOPIC, topic, TOPIC_VALUES), (BROKER, str(NODE), BROKER_VALUES)):
+        for number in range(max(map(len, values.values()))):
+            for key, texts in values.items():
+                if number < len(texts):
+                    change(f"{key}={texts[number]!r} of {name}", kind, name, (key, SET, texts[number]))
+            session.pause()
+            describe(f"in force after {number} of {name}", kind, name, *values)
+    for number, (operation, word) in enumerate(WORDS):
+        change(f"policy {number} {operation} {word!r}", TOPIC, topic, ("cleanup.policy", operation, word))
+        session.pause()
+        describe(f"policy after {number}", TOPIC, topic, "cleanup.policy")
+    all_of_it = describe("all of the topic", TOPIC, topic).configs
+    change("all set again", TOPIC, topic, *((each.name, SET, each.value) for each in all_of_it))
+    given = tuple(AlterableConfig(each.name, each.value) for each in all_of_it)
+    again = AlterConfigsRequest((AlterConfigsResource(TOPIC, topic, given),))
+    session.ask("all replaced by the same", again, 2)
+    session.pause()
+    describe("all of the topic again", TOPIC, topic)
+
+
+TOPIC_VALUES = {
+    "cleanup.policy": ("", "compact,compact", "none", "Compact", " compact , delete ", ","),
+    "min.cleanable.dirty.ratio": (
+        "NaN", "nan", "1e-3", "1.0000001", "-0.1", "Infinity", "1_0", "", ".5", "0.5d",
+    ),
+    "segment.bytes": ("13", "007", "1e6", "2147483648", "", "+2097152", " 1048577 "),
+    "segment.ms": ("0", "9223372036854775808", "1"),
+    "segment.index.bytes": ("3", "4"),
+    "index.interval.bytes": ("-1", "0"),
+    "flush.messages": ("0", "1"),
+    "retention.ms": ("-2", "-1", "0"),
+    "retention.bytes": ("-2", "x", "-1"),
+    "max.message.bytes": ("-1", "2147483647"),
+    "message.timestamp.type": ("createtime", "", " LogAppendTime "),
+    "compression.type": ("none", "GZIP", "gzip "),
+    "compression.gzip.level": ("0", "10", "9"),
+    "preallocate": ("yes", "1", "", " TRUE "),
+    "max.compaction.lag.ms": ("0", "1"),
+    "leader.replication.throttled.replicas": (
+        "*", "none", "0", "0:1:2", "*,0:1", "*,*", "0:-1", "a:b", "0:1, 1:2", "",
+    ),
+    "follower.replication.throttled.replicas": ("0:1:", "0:1,0:1"),
+}  # fmt: skip
+
+BROKER_VALUES = {
+    "log.cleaner.backoff.ms": ("-1", "14000"),
+    "log.cleaner.dedupe.buffer.size": ("0", "3000000"),
+    "log.cleaner.io.max.bytes.per.second": ("x", "Infinity", "1000"),
+    "log.cleaner.min.cleanable.ratio": ("2", "NaN"),
+    "log.cleanup.policy": ("none", "compact,compact", ""),
+    "log.segment.bytes": ("13", "1048577"),
+    "log.cleaner.enable": ("true",),
+    "node.id": (str(NODE),),
+}
+
+WORDS = (
+    (SET, "delete"), (SUBTRACT, "delete"), (SUBTRACT, "delete"), (APPEND, "compact"), (APPEND, "compact"),
+    (APPEND, "delete"), (SET, "compact,compact,delete"), (SUBTRACT, "compact"),
+)  # fmt: skip
 
 
 @script(ApiKey.DESCRIBE_LOG_DIRS)

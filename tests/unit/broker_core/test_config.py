@@ -8,6 +8,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.endpoint import Endpoint, parse_endpoint
+from kafkalog_broker.log.cleaning.run import Dirt
 from pyspark_kafkalog.config.definition import LONG_MAX, describe, parse
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TimestampType
@@ -194,15 +195,51 @@ def test_a_topic_overrides_what_it_names_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("cleanup.policy", "", ()),
+        ("cleanup.policy", "compact,compact", ("compact", "compact")),
+        ("segment.bytes", "14", 14),
+        ("min.cleanable.dirty.ratio", "1e-3", 0.001),
+        ("leader.replication.throttled.replicas", "*", ("*",)),
+        ("follower.replication.throttled.replicas", "0:1, 1:2", ("0:1", "1:2")),
+    ],
+)
+def test_values_that_kafka_allows(name: str, text: str, value: object) -> None:
+    (item,) = (each for each in describe(LogConfig) if each.name == name)
+    assert getattr(LogConfig().overridden({name: text}), item.field) == value
+
+
+def test_a_log_whose_ratio_is_nan_is_not_cleaned_for_being_dirty() -> None:
+    config = LogConfig().overridden({"min.cleanable.dirty.ratio": "NaN"})
+    assert not Dirt(0, 9, clean_bytes=0, dirty_bytes=100, overdue=False).is_due(config)
+    assert Dirt(0, 9, clean_bytes=0, dirty_bytes=100, overdue=True).is_due(config)
+
+
+@pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ({"retention": "5"}, "topic: unknown property retention; did you mean retention.ms?"),
         ({"zzz": "5"}, "topic: unknown property zzz"),
-        ({"segment.bytes": "-1"}, "topic: segment.bytes=-1 is not allowed; allowed: 1 to 2147483647"),
+        ({"segment.bytes": "13"}, "topic: segment.bytes=13 is not allowed; allowed: 14 to 2147483647"),
         (
             {"cleanup.policy": "none"},
             "topic: cleanup.policy=none is not allowed; "
-            "allowed: delete, compact or both, separated by commas",
+            "allowed: delete, compact or both, separated by commas, or nothing",
+        ),
+        (
+            {"leader.replication.throttled.replicas": "0:1,1:2:3"},
+            "topic: leader.replication.throttled.replicas=0:1,1:2:3 is not allowed; "
+            "allowed: * for all, or PARTITION:BROKER, several separated by commas",
+        ),
+        (
+            {"follower.replication.throttled.replicas": "*,0:1"},
+            "topic: follower.replication.throttled.replicas=*,0:1 is not allowed; "
+            "allowed: * for all, or PARTITION:BROKER, several separated by commas",
+        ),
+        (
+            {"min.cleanable.dirty.ratio": "nan"},
+            "topic: min.cleanable.dirty.ratio=nan is not allowed; allowed: 0 to 1, or NaN",
         ),
         (
             {"compression.type": "rot13"},

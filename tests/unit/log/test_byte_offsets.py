@@ -23,6 +23,7 @@ from tests.support.protocol.wire07 import EARLIEST, LATEST, entry, zipped
 
 ONE = entry(b"one")
 TWO = entry(b"two", magic=0)
+LONG = entry(b"longer than a segment")
 
 
 def open_first(*paths: Path, **options: Any) -> tuple[LogManager, Log]:
@@ -34,7 +35,7 @@ def read(log: Log, offset: int, max_bytes: int = 1 << 20) -> bytes:
 
 
 def test_nothing_but_the_segment_is_written_beside_it(tmp_path: Path) -> None:
-    manager, log = open_first(tmp_path, segment_bytes=len(ONE))
+    manager, log = open_first(tmp_path, segment_bytes=14)
     for _ in range(5):
         log.append(ONE)
     manager.close()
@@ -173,26 +174,26 @@ def test_an_entry_that_is_cut_at_the_end_is_left_out(tmp_path: Path) -> None:
 
 def test_old_segments_go_by_the_time_of_their_files(tmp_path: Path) -> None:
     clock = ManualClock(START_MS)
-    manager, log = open_first(tmp_path, clock=clock, segment_bytes=1, retention_ms=10_000)
+    manager, log = open_first(tmp_path, clock=clock, segment_bytes=14, retention_ms=10_000)
     for _ in range(3):
-        log.append(ONE)
+        log.append(LONG)
         clock.advance(4)
     manager.apply_retention()  # 12, 8 and 4 seconds old
-    assert log.start_offset == len(ONE)
+    assert log.start_offset == len(LONG)
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100, at_least_one=False)
-    assert read(log, len(ONE)) == ONE
+    assert read(log, len(LONG)) == LONG
 
 
 def test_after_a_restart_the_files_say_how_old_they_are(tmp_path: Path) -> None:
-    manager, log = open_first(tmp_path, segment_bytes=1)
+    manager, log = open_first(tmp_path, segment_bytes=14)
     for _ in range(2):
-        log.append(ONE)
+        log.append(LONG)
     manager.close()
     os.utime(log.path / "00000000000.kafka", (START_MS / 1000 - 100, START_MS / 1000 - 100))
-    manager, log = open_first(tmp_path, clock=ManualClock(START_MS), segment_bytes=1, retention_ms=90_000)
+    manager, log = open_first(tmp_path, clock=ManualClock(START_MS), segment_bytes=14, retention_ms=90_000)
     manager.apply_retention()
-    assert log.start_offset == len(ONE)
+    assert log.start_offset == len(LONG)
 
 
 def test_a_log_that_has_lost_all_of_its_segments_continues_where_it_was(tmp_path: Path) -> None:
@@ -269,7 +270,7 @@ BODIES = st.lists(st.binary(max_size=30), min_size=1, max_size=12)
 
 
 @examples(60)
-@given(BODIES, st.integers(1, 60), st.data())
+@given(BODIES, st.integers(14, 60), st.data())
 def test_a_reader_gets_the_bytes_of_the_stream_up_to_the_nearest_end(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[bytes], segment_bytes: int, data: st.DataObject
 ) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator
 from pathlib import Path
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 
+from kafkalog_broker.disk.filesystem import FileSystem
+from kafkalog_broker.log.cleaning.run import CleanedFile, clean
+from kafkalog_broker.logs.cleaner import LogCleaner
 from pyspark_kafkalog.formats.batch import read_header
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.legacy import encode_set
@@ -17,6 +23,7 @@ from tests.support.log.cleaning import COMPACT, Kept, cleaner_of, committed, kep
 from tests.support.log.data_directories import overwrite
 from tests.support.log.logs import START_MS, open_log
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 
 DAY_MS = 86_400_000
 
@@ -169,6 +176,28 @@ def test_a_small_dirty_share_waits_until_it_is_old(tmp_path: Path) -> None:
     clock.advance(61)
     cleaner.run()
     assert log.cleaned_offset > first
+
+
+def test_a_cleaning_that_waits_for_its_rate_continues_when_the_rate_rises(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    manager, log = open_log(tmp_path, clock=clock, **COMPACT)
+    put(log, *((b"k", b"value %d" % n) for n in range(20)))
+    began = Event()
+
+    def tell(*job: Any) -> Generator[CleanedFile, None, None]:
+        began.set()
+        yield from clean(*job)
+
+    slow = 1e-9  # the first bytes take years
+    cleaner = LogCleaner(
+        manager, clock, FileSystem(), memory_bytes=1 << 20, bytes_per_second=slow, clean=tell
+    )
+    working = Thread(target=cleaner.run)
+    working.start()
+    until(began.is_set)
+    cleaner.configure(1 << 20, 1e12)
+    until(lambda: not working.is_alive())
+    assert kept(log)[0].offset > 0
 
 
 def test_a_damaged_segment_is_not_cleaned_and_the_other_logs_are(

@@ -186,7 +186,9 @@ def changed(
             if config.config_operation == api.ConfigOperation.APPEND:
                 words += [word for word in given if word not in words]
             else:
-                words = [word for word in words if word not in given]
+                for word in given:
+                    if word in words:
+                        words.remove(word)  # as in Kafka, one of several equal words
             after[name] = ",".join(words)
         else:
             raise InvalidRequest(

@@ -198,7 +198,7 @@ def _delete_records(
             raise ServerError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{partition}: records can be deleted only where delete is in cleanup.policy, which is"
-                f" {','.join(log.config.cleanup_policy)}",
+                f" {','.join(log.config.cleanup_policy) or 'empty'}",
             )
         offset = log.readable_end if want.offset == _END_OF_LOG else want.offset
         if offset < 0:
