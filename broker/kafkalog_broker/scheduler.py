@@ -23,12 +23,12 @@ _STOP_SECONDS = 30.0
 class Handle:
     """*Thread-safe: ``_task`` is assigned at once.* It is None when cancelled, or started if it runs once."""
 
-    __slots__ = ("_name", "_period", "_task")
+    __slots__ = ("_name", "_task", "period")
 
     def __init__(self, name: str, task: Callable[[], object], period: float | None) -> None:
         self._name = name
         self._task: Callable[[], object] | None = task
-        self._period = period
+        self.period = period
 
     def cancel(self) -> None:
         """Do not run it again; a running task finishes. May be repeated."""
@@ -99,7 +99,7 @@ class Scheduler:
         return handle
 
     def _run_task(self, handle: Handle) -> None:
-        task, period = handle._task, handle._period
+        task, period = handle._task, handle.period
         if task is None:
             return
         if period is None:

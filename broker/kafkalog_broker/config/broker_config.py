@@ -561,5 +561,12 @@ class BrokerConfig(Config):
         return LogConfig(**values)
 
 
-DYNAMIC = frozenset(item.inherits for item in describe(LogConfig)) - {"", "log.message.format.version"}
-"""Properties that can be changed at runtime. Source: Kafka 3.9 ``DynamicLogConfig.ReconfigurableConfigs``."""
+_OF_THE_CLEANER = {
+    "log.cleaner.backoff.ms", "log.cleaner.dedupe.buffer.size", "log.cleaner.io.max.bytes.per.second",
+}  # fmt: skip
+
+DYNAMIC = (
+    frozenset(item.inherits for item in describe(LogConfig)) - {"", "log.message.format.version"}
+) | _OF_THE_CLEANER
+"""Properties that can be changed at runtime. Source: Kafka 3.9 ``DynamicLogConfig.ReconfigurableConfigs`` and
+``LogCleaner.ReconfigurableConfigs``."""

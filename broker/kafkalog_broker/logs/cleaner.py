@@ -41,7 +41,7 @@ class Stopped(Exception):
 
 
 class LogCleaner:
-    """*Thread-safe: `run` by one thread at a time, `stop` by any.* Skips logs that it failed to clean."""
+    """*Thread-safe: `run` by one thread at a time, the others by any.* Skips logs that it failed to clean."""
 
     def __init__(
         self,
@@ -53,16 +53,22 @@ class LogCleaner:
         bytes_per_second: float,
         clean: Clean = clean,
     ) -> None:
-        """``memory_bytes``: for the key map. ``bytes_per_second``: of reads and writes together."""
         self._logs = logs
         self._clock = clock
         self._files = files
-        self._memory_bytes = memory_bytes
         self._clean = clean
         self._stop = threading.Event()
-        self._pace = _Throttle(bytes_per_second, clock, self._stop)
+        self._pace = _Throttle(clock, self._stop)
+        self.configure(memory_bytes, bytes_per_second)
         self._uncleanable: set[Log] = set()
         self._cleaned: dict[Path, dict[TopicPartition, int]] = {}
+
+    def configure(self, memory_bytes: int, bytes_per_second: float) -> None:
+        """``memory_bytes``: for the key map, from the next log on. ``bytes_per_second``: of reads and writes
+        together, from now on.
+        """
+        self._memory_bytes = memory_bytes
+        self._pace.set_rate(bytes_per_second)
 
     def stop(self) -> None:
         """Stop the running cleaning; decided swaps are kept."""
@@ -219,19 +225,27 @@ def write_checkpoint(files: FileSystem, directory: Path, rows: Mapping[TopicPart
     replace_file(files, directory / CHECKPOINT_NAME, data, durable=True)
 
 
-class _Throttle:
-    """*Not thread-safe: one cleaning at a time.* Limits bytes per second."""
+_WAKE_SECONDS = 0.5
 
-    def __init__(self, bytes_per_second: float, clock: Clock, stop: threading.Event) -> None:
-        self._bytes_per_second = bytes_per_second
+
+class _Throttle:
+    """*Thread-safe for one cleaning and `set_rate`.* Limits bytes per second."""
+
+    def __init__(self, clock: Clock, stop: threading.Event) -> None:
+        self._bytes_per_second = float("inf")
         self._clock = clock
         self._stop = stop
         self._due = 0.0
 
+    def set_rate(self, bytes_per_second: float) -> None:
+        """Also ends a wait that an earlier rate asked for."""
+        self._bytes_per_second, self._due = bytes_per_second, 0.0
+
     def __call__(self, size: int) -> None:
         """Count ``size`` bytes and wait if due. Raises `Stopped`."""
-        now = self._clock.monotonic()
-        self._due = max(self._due, now) + size / self._bytes_per_second
+        self._due = max(self._due, self._clock.monotonic()) + size / self._bytes_per_second
         # Combine short waits, which are inexact and cost a thread switch.
-        if self._stop.wait(self._due - now) if self._due - now > 0.01 else self._stop.is_set():
+        while (left := self._due - self._clock.monotonic()) > 0.01 and not self._stop.is_set():
+            self._stop.wait(min(left, _WAKE_SECONDS))
+        if self._stop.is_set():
             raise Stopped

@@ -23,7 +23,7 @@ from kafkalog_broker.log.retention import policy_named, policy_of
 from kafkalog_broker.logs.cleaner import LogCleaner
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
-from kafkalog_broker.scheduler import Scheduler
+from kafkalog_broker.scheduler import Handle, Scheduler
 from kafkalog_broker.security.authentication import ANONYMOUS, parse_principal
 from kafkalog_broker.security.authorizer import Authorizer
 from kafkalog_broker.security.file_stores import (
@@ -104,7 +104,7 @@ class Broker:
         if self._registration is not None:
             self._share_security(self._registration.session)
         self._authorizer = self._make_authorizer() if config.authorizer_class_name else None
-        self._settings = BrokerSettings(config, self._logs)
+        self._settings = BrokerSettings(config, self._logs, self._configure_cleaner)
         self._topics = Topics(self._logs, config)
         self._disk = Scheduler(clock)
         self._flushes = Scheduler(clock)
@@ -120,6 +120,7 @@ class Broker:
             config, self._logs, self._topics, self._fetches, clock, files, self._registration
         )
         self._topics.membership = self._make_membership()
+        self._cleaning: Handle | None = None
         self._listeners: Listeners | None = None
         self._zookeeper_offsets = self._registration.group_offsets() if self._registration else None
         self._machine_name = socket.gethostname()
@@ -367,8 +368,7 @@ class Broker:
     def _schedule(self) -> None:
         config, every = self.config, self._disk.every
         self._flushes.every("flush", config.log_flush_scheduler_interval_ms / 1000, self._logs.flush_due)
-        if config.log_cleaner_enable:
-            self._cleanings.every("cleaner", config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
+        self._configure_cleaner(self._settings.config)
         every("deleted files", _DELETED_FILES_SECONDS, self._logs.remove_deleted)
         every("offline partitions", _REOPEN_SECONDS, self._logs.reopen)
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
@@ -379,6 +379,17 @@ class Broker:
             config.producer_id_expiration_check_interval_ms / 1000,
             self._logs.expire_producers,
         )
+
+    def _configure_cleaner(self, config: BrokerConfig) -> None:
+        """Apply the cleaner's properties, which may change while the broker runs."""
+        self._cleaner.configure(
+            config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second
+        )
+        seconds, before = config.log_cleaner_backoff_ms / 1000, self._cleaning
+        if config.log_cleaner_enable and (before is None or before.period != seconds):
+            if before is not None:
+                before.cancel()
+            self._cleaning = self._cleanings.every("cleaner", seconds, self._cleaner.run)
 
     def _stop_background(self) -> None:
         if self._zookeeper_offsets is not None:

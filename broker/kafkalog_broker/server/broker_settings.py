@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,12 +33,20 @@ class Changed(NamedTuple):
 class BrokerSettings:
     """*Thread-safe: ``_lock`` is held over a change; what readers see is replaced as a whole.*"""
 
-    def __init__(self, given: BrokerConfig, logs: LogManager) -> None:
-        """``given`` is the file's configuration; call `defaults` once ``logs`` have read what they stored."""
+    def __init__(
+        self,
+        given: BrokerConfig,
+        logs: LogManager,
+        changed: Callable[[BrokerConfig], object] = lambda _: None,
+    ) -> None:
+        """``given`` is the file's configuration; call `defaults` once ``logs`` have read what they stored.
+        ``changed`` gets the configuration after each change.
+        """
         self.given = given
         self.config = given
         self.changed = Changed(MappingProxyType({}), MappingProxyType({}))
         self._logs = logs
+        self._on_change = changed
         self._lock = threading.Lock()
 
     def defaults(self, kept: Mapping[str, str]) -> LogConfig:
@@ -70,6 +78,7 @@ class BrokerSettings:
             kept |= {_OURS + key: value for key, value in wanted.for_this.items()}
             self._logs.set_defaults(config.log_defaults(), kept)
             self.config, self.changed = config, wanted
+            self._on_change(config)
             _logger.info("broker %s now has the properties %s", name or "defaults", dict(overrides))
 
     def _with(self, changed: Changed) -> BrokerConfig:
@@ -125,7 +134,8 @@ _INT_MAX = (1 << 31) - 1
 _LONGS = frozenset(
     {
         "connections.max.idle.ms", "delete.retention.ms", "file.delete.delay.ms", "flush.messages",
-        "flush.ms", "local.retention.bytes", "local.retention.ms", "log.flush.interval.messages",
+        "flush.ms", "local.retention.bytes", "local.retention.ms", "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size", "log.flush.interval.messages",
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms", "log.message.timestamp.after.max.ms",
         "log.message.timestamp.before.max.ms", "log.retention.bytes", "log.retention.check.interval.ms",

@@ -26,6 +26,7 @@ from pyspark_kafkalog.protocol.api.configs import (
 )
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, versions
+from tests.support.until import until
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 
@@ -86,13 +87,44 @@ def test_words_are_appended_to_a_list_and_subtracted_from_it(client: RawClient, 
     assert own(client, topic) == {"cleanup.policy": "compact"}
 
 
+def test_a_policy_may_be_empty_and_one_word_of_two_is_subtracted(client: RawClient, topic_name: str) -> None:
+    client.create_topic(topic_name, configs={"cleanup.policy": ""})
+    assert own(client, topic_name) == {"cleanup.policy": ""}
+    for operation, word, left in (
+        (APPEND, "compact", "compact"), (SUBTRACT, "compact", ""), (SUBTRACT, "compact", ""),
+        (SET, "compact,compact", "compact,compact"), (SUBTRACT, "compact", "compact"), (SET, "", ""),
+    ):  # fmt: skip
+        assert change(client, topic_name, ("cleanup.policy", operation, word)).error_code == ErrorCode.NONE
+        assert own(client, topic_name) == {"cleanup.policy": left}
+
+
+@pytest.mark.parametrize("generation", ["0.7", "0.8"])
+def test_what_was_described_can_be_set_again(client: RawClient, topic_name: str, generation: str) -> None:
+    client.create_topic(topic_name, configs={"generation": generation, "cleanup.policy": ""})
+
+    def described() -> dict[str, str | None]:
+        return {c.name: c.value for c in describe(client, ResourceType.TOPIC, topic_name).configs}
+
+    before = described()
+    assert before["generation"] == generation
+    again = tuple(AlterableConfig(*each) for each in before.items())
+    request = AlterConfigsRequest((AlterConfigsResource(ResourceType.TOPIC, topic_name, again),))
+    assert client.ask(request, 2).responses[0].error_message is None
+    changes = ((name, SET, value) for name, value in before.items())
+    assert change(client, topic_name, *changes).error_message is None
+    assert described() == before
+    of_broker = describe(client, ResourceType.BROKER, "0").configs
+    given = ((c.name, SET, c.value) for c in of_broker if not c.read_only and c.value is not None)
+    assert change(client, "0", *given, kind=ResourceType.BROKER, validate_only=True).error_message is None
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
         ([("retention.mss", SET, "1")], ErrorCode.INVALID_CONFIG, "did you mean retention.ms"),
         ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG, "retention.ms"),
         ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "not a list"),
-        ([("generation", SET, "0.7")], ErrorCode.INVALID_CONFIG, "fixed"),
+        ([("generation", SET, "0.7")], ErrorCode.INVALID_CONFIG, "generation=0.7 is not allowed"),
         ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST, "no value"),
         ([("retention.ms", 4, "1")], ErrorCode.INVALID_REQUEST, "operation 4"),
         ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST, "2 times"),
@@ -214,6 +246,21 @@ def test_a_wrong_change_of_the_broker_is_refused_with_the_reason(
     assert (
         in_force(client, ResourceType.BROKER, THIS, "log.segment.bytes")[0][2] == ConfigSource.DEFAULT_CONFIG
     )
+
+
+def test_the_cleaner_follows_changes_while_the_broker_runs() -> None:
+    with start_broker({"log.cleaner.backoff.ms": 3_600_000}) as broker, RawClient(broker.port) as client:
+        compact = {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
+        client.create_topic("t", configs=compact)
+        for number in range(9):
+            assert client.produce("t", batch(b"%d" % number)).error_code == ErrorCode.NONE
+        assert client.read("t")[0].offset == 0
+        changes = (
+            ("log.cleaner.backoff.ms", SET, "10"), ("log.cleaner.dedupe.buffer.size", SET, "2000000"),
+            ("log.cleaner.io.max.bytes.per.second", SET, "1E9"),
+        )  # fmt: skip
+        assert change(client, THIS, *changes, kind=ResourceType.BROKER).error_message is None
+        until(lambda: client.read("t")[0].offset > 0)
 
 
 def describe(
