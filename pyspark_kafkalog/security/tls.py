@@ -277,6 +277,11 @@ def _load_keys(context: ssl.SSLContext, keys: Keys, name: str, asked: str) -> No
             reason = getattr(e, "reason", None) or ""
             if reason == "KEY_VALUES_MISMATCH":
                 why = "the private key does not belong to the first certificate"
+            elif reason.endswith(("_MD_TOO_WEAK", "_KEY_TOO_SMALL")):
+                why = (
+                    f"a certificate is refused by OpenSSL's security level ({reason}): use one signed with"
+                    " SHA-256 or better, with a key of at least 2048 bits (RSA) or 256 (EC)"
+                )
             elif keys.password is not None:
                 why = f"the private key cannot be decrypted: {asked} is wrong, or the key is damaged"
             else:

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
     pkcs12,
 )
-from cryptography.x509 import load_pem_x509_certificates
+from cryptography.x509 import Certificate, CertificateBuilder, load_pem_x509_certificates
 
 from kafkalog_broker.config.listener_config import ListenerConfig
 from pyspark_kafkalog.errors import InvalidConfig
@@ -30,6 +34,18 @@ from tests.support.network.java_stores import (
 
 PASSWORD = "hush-hush"
 STORE = "ssl_keystore_location"
+
+
+def signed_with_sha1(like: Certificate, locking: KeySerializationEncryption) -> bytes:
+    """A key and its certificate, which says SHA-1: the library does not sign so any more."""
+    key = rsa.generate_private_key(65537, 2048)
+    made = CertificateBuilder(
+        like.issuer, like.subject, key.public_key(), 1, like.not_valid_before_utc, like.not_valid_after_utc
+    ).sign(key, hashes.SHA256())
+    of_rsa = b"\x2a\x86\x48\x86\xf7\x0d\x01\x01"
+    old = made.public_bytes(Encoding.DER).replace(of_rsa + b"\x0b", of_rsa + b"\x05")
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locking)
+    return private + ssl.DER_cert_to_PEM_cert(old).encode()
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +66,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
         made.issue("second", "localhost").read_bytes().split(b"-----BEGIN CERT")[0]
         + pem[pem.index(b"-----BEGIN CERT") :]
     )
+    for name, locking in (("sha1.pem", NoEncryption()), ("sha1-locked.pem", locked)):
+        (made.directory / name).write_bytes(signed_with_sha1(chain[0], locking))
     (made.directory / "store.jks").write_bytes(b"\xfe\xed\xfe\xed" + bytes(20))
     (made.directory / "junk").write_bytes(b"junk")
     return made
@@ -152,6 +170,8 @@ def test_so_may_the_authorities(authority: Authority, trust: dict[str, Any]) -> 
         ({STORE: "locked.pem"}, "is encrypted, and ssl.key.password is missing"),
         ({STORE: "locked.pem", "ssl_key_password": "nope"}, "ssl.key.password is wrong"),
         ({STORE: "other.pem"}, "the private key does not belong to the first certificate"),
+        ({STORE: "sha1.pem"}, r"refused by OpenSSL's security level \(CA_MD_TOO_WEAK\): use one signed with"),
+        ({STORE: "sha1-locked.pem", "ssl_key_password": PASSWORD}, r"security level \(CA_MD_TOO_WEAK\)"),
         ({STORE: "server.pem", "ssl_client_auth": "required"}, "needs ssl.truststore.location"),
         ({STORE: "server.pem", "ssl_enabled_protocols": ("SSLv3",)}, "allowed: words of TLSv1.2, TLSv1.3"),
         ({STORE: "server.pem", "ssl_cipher_suites": ("X_WITH_Y",)}, "OpenSSL knows none of them"),
