@@ -63,7 +63,7 @@ def _fill(client: RawClient, magic: int) -> None:
     now = time.time_ns() // 1_000_000
     new = [NewRecord(_VALUE, None, now)] * 500
     data = encode_batch(new) if magic == 2 else encode_set(new, magic=magic)
-    client.create_topic(f"v{magic}")
+    client.create_topic(f"v{magic}", configs={"message.format.version": "producer"})
     frame = encode(produce_request(f"v{magic}", bytes(data)), 11 if magic == 2 else 2)
     for _ in range(TOPIC_BYTES // len(data)):
         client.answer_bytes(frame)

@@ -165,10 +165,9 @@ class LogConfig(Config):
         doc="How far a record's timestamp may be after the broker's clock.",
     )  # fmt: skip
     message_format_version: str = prop(
-        "message.format.version", AS_PRODUCED, check=format_versions,
-        inherits="log.message.format.version",
+        "message.format.version", "3.0-IV1", check=format_versions, inherits="log.message.format.version",
         doc="Format in which messages are stored, as a version of Kafka: 0.8 and 0.9 mean v0, 0.10 v1, "
-            "later ones v2. Others are converted. producer: as sent (Kafka: v2).",
+            "later ones v2. Others are converted when they are appended. producer (not in Kafka): as sent.",
     )  # fmt: skip
     compression_type: str = prop(
         "compression.type", "producer", check=compression_types, inherits="compression.type",

@@ -10,6 +10,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.classic.mirror import Mirror, NotMirrored
+from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.config.mirror_config import mirror_config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest
 from pyspark_kafkalog.formats.batch import magic_at
@@ -117,6 +118,8 @@ def test_a_target_of_before_0_11_gets_what_its_format_has(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     here, there = sides(NEW, NEW)
+    as_sent = NewTopic(topic_name, 1, configs={"message.format.version": "producer"})
+    create_topics(":".join(map(str, there.address)), [as_sent])
     here.write(topic_name, [NewRecord(b"1", b"k", 1_700_000_000_000, (("h", b"1"),))], codec=Codec.ZSTD)
     here.write(topic_name, [NewRecord(None, b"gone", 1_700_000_000_001, (("h", b"2"),))], codec=Codec.LZ4)
     run(here.as_source("main"), there.as_target(**{"message.format": f"v{magic}"}))

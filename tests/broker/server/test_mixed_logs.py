@@ -25,7 +25,9 @@ from tests.support.formats.upgraded_log import EACH, EXPECTED, WRITTEN, expected
 def written(running_broker: EmbeddedBroker) -> str:
     """A topic whose one partition holds `EXPECTED`, a few messages in each format and codec."""
     topic = "mixed-logs"
-    create_topics(running_broker.bootstrap_servers, [NewTopic(topic, 1)])
+    create_topics(
+        running_broker.bootstrap_servers, [NewTopic(topic, 1, configs={"message.format.version": "producer"})]
+    )
     offset = 0
     for message_format, codec in WRITTEN:
         properties = {

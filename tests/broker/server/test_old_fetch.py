@@ -45,6 +45,12 @@ def read(client: RawClient, topic: str, version: int, *, max_bytes: int = 1 << 2
         offset = new[-1].offset + 1
 
 
+def as_sent(client: RawClient, topic: str) -> str:
+    """Create a topic that keeps formats as producers send them."""
+    client.create_topic(topic, 2, {"message.format.version": "producer"})
+    return topic
+
+
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 def test_what_todays_producers_write_is_converted_to_the_clients_format(
@@ -63,8 +69,9 @@ def test_what_todays_producers_write_is_converted_to_the_clients_format(
 
 class TestLimits:
     def test_before_version_3_each_partition_comes_cut_by_its_own_limit(
-        self, client: RawClient, topic: str
+        self, client: RawClient, topic_name: str
     ) -> None:
+        topic = as_sent(client, topic_name)
         for partition in (0, 1):
             client.produce(topic, old(1, b"x" * 500), partition, version=2)
         request = fetch_request({(topic, 0): 0, (topic, 1): 0}, 100)
@@ -73,7 +80,8 @@ class TestLimits:
             len(old(1, b"x" * 500)), 0,
         ]  # fmt: skip
 
-    def test_version_3_has_a_limit_for_all_partitions(self, client: RawClient, topic: str) -> None:
+    def test_version_3_has_a_limit_for_all_partitions(self, client: RawClient, topic_name: str) -> None:
+        topic = as_sent(client, topic_name)
         size = len(old(1, b"x" * 500))
         for partition in (0, 1):
             client.produce(topic, old(1, b"x" * 500) + old(1, b"x" * 500), partition, version=2)
@@ -129,7 +137,10 @@ class TestWaiting:
             data = consumer.receive().responses[0].partitions[0]
             assert ([r.value for r in decode(data)], max(magics(data))) == ([b"wake up"], int(version >= 2))
 
-    def test_what_is_cut_before_a_newer_format_is_given_at_once(self, client: RawClient, topic: str) -> None:
+    def test_what_is_cut_before_a_newer_format_is_given_at_once(
+        self, client: RawClient, topic_name: str
+    ) -> None:
+        topic = as_sent(client, topic_name)
         client.produce(topic, old(0, b"a"), version=0)
         client.produce(topic, batch(b"b"))
         request = fetch_request({(topic, 0): 0}, max_wait_ms=FOR_EVER_MS, min_bytes=1 << 20)

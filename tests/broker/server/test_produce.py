@@ -194,9 +194,12 @@ def seen(records: list[Record]) -> list[tuple[int, bytes | None, bytes | None, i
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1)])
+@pytest.mark.parametrize("configs", [{}, {"message.format.version": "producer"}], ids=["usual", "as sent"])
 def test_a_set_is_appended_and_read_by_todays_clients(
-    client: RawClient, topic: str, version: int, magic: int, codec: Codec
+    client: RawClient, topic_name: str, version: int, magic: int, codec: Codec, configs: dict[str, str]
 ) -> None:
+    topic = topic_name
+    client.create_topic(topic, configs=configs)
     first = client.produce(topic, old(magic, b"a", None, codec=codec), version=version)
     second = client.produce(topic, old(magic, b"c", codec=codec), version=version)
     assert (first.error_code, first.base_offset, first.log_append_time_ms) == (ErrorCode.NONE, 0, -1)
@@ -205,7 +208,7 @@ def test_a_set_is_appended_and_read_by_todays_clients(
     assert seen(client.read(topic)) == [
         (0, b"k0", b"a", times[0]), (1, b"k1", None, times[1]), (2, b"k0", b"c", times[2]),
     ]  # fmt: skip
-    assert set(magics(client, topic)) == {magic}
+    assert set(magics(client, topic)) == {magic if configs else 2}
 
 
 def test_one_request_may_hold_several_partitions_of_which_some_are_refused(

@@ -86,8 +86,8 @@ ALLOWED: tuple[Allowed, ...] = (
     Allowed(
         ".*",
         r".*configs\.message\.(format\.version|downconversion\.enable|timestamp\.difference\.max\.ms).*",
-        "Topics have `message.format.version`, by default as produced, and two other properties that Kafka 4"
-        " no longer has.",
+        "Topics have `message.format.version`, whose `producer` keeps what was sent, and two other properties"
+        " that Kafka 4 no longer has.",
     ),
     Allowed(
         ".*",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog_broker.config.broker_config import LogConfig
+from kafkalog_broker.config.topic_config import AS_PRODUCED
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.log.family import Grown
 from kafkalog_broker.log.file_slice import FileSlice
@@ -74,10 +75,12 @@ def open_manager(
     run_moves: Callable[[Callable[[], object]], object] = lambda run: run(),
     **config: Any,
 ) -> LogManager:
-    """A started manager; ``config`` are fields of `LogConfig`."""
+    """A started manager; ``config`` are fields of `LogConfig`. Entries are stored as they come unless it says
+    otherwise.
+    """
     manager = LogManager(
         paths,
-        defaults=LogConfig(**config),
+        defaults=LogConfig(**{"message_format_version": AS_PRODUCED} | config),
         clock=clock or ManualClock(START_MS),
         files=files,
         producer_expiration_ms=86_400_000,

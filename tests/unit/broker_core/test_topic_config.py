@@ -34,4 +34,4 @@ def test_a_topic_has_the_brokers_unless_it_sets_its_own() -> None:
     defaults = parse(BrokerConfig, {"log.message.format.version": "0.9.0"}, source="f").log_defaults()
     assert defaults.magic == 0
     assert defaults.overridden({"message.format.version": "2.0"}).magic == 2
-    assert BrokerConfig().log_defaults().magic is None
+    assert BrokerConfig().log_defaults().magic == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.log.append import validation
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, MessageTooLarge
 from pyspark_kafkalog.formats.batch import encode_batch, magic_at, read_header
@@ -125,6 +126,18 @@ def test_a_topic_that_changes_its_format_keeps_what_it_has(tmp_path: Path) -> No
     data = contents(log.read(0, 1 << 20, at_least_one=True))
     assert [magic_at(data, frame.position) for frame in frames(data)] == [0, 1, 2, 1]
     assert [r.value for r in read_all(log)] == [b"a", b"b", b"c"] * 4
+
+
+@pytest.mark.parametrize("came", [0, 1])
+def test_a_log_of_message_sets_goes_on_with_record_batches_by_default(tmp_path: Path, came: int) -> None:
+    manager, log = open_log(tmp_path)
+    log.append(sent(came, Codec.NONE))
+    manager.close()
+    _, log = open_log(tmp_path, message_format_version=LogConfig().message_format_version)
+    log.append(sent(came, Codec.NONE))
+    data = contents(log.read(0, 1 << 20, at_least_one=True))
+    assert [magic_at(data, frame.position) for frame in frames(data)] == [came, came, came, 2]
+    assert [r.timestamp for r in read_all(log)] == (TIMES if came else [-1] * 3) * 2
 
 
 def test_no_more_records_are_converted_than_messages_are_taken(
