@@ -113,7 +113,9 @@ def _metadata_takes_long(request: api.MetadataRequest, ctx: Context) -> bool:
 def metadata(request: api.MetadataRequest, ctx: Context) -> api.MetadataResponse:
     """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
     requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
-    partition is led by its owner, and has no leader while that is away; the leader epoch counts owners.
+    partition is led by its owner, and has no leader while that is away; the leader epoch counts owners. A
+    topic that the request creates has its partitions in the answer; Kafka first answers 3, and creates
+    meanwhile.
     """
     services = ctx.services
     brokers = live_brokers(ctx)
