@@ -211,19 +211,13 @@ class LogConfig(Config):
         doc=f"{_KEPT}: use message.timestamp.before.max.ms and message.timestamp.after.max.ms.",
     )  # fmt: skip
     leader_throttled_replicas: tuple[str, ...] = prop(
-        "leader.replication.throttled.replicas",
-        (),
-        tuple,
-        check=throttled_replicas,
+        "leader.replication.throttled.replicas", (), tuple, check=throttled_replicas,
         doc=f"{_KEPT}: there are no replicas.",
-    )
+    )  # fmt: skip
     follower_throttled_replicas: tuple[str, ...] = prop(
-        "follower.replication.throttled.replicas",
-        (),
-        tuple,
-        check=throttled_replicas,
+        "follower.replication.throttled.replicas", (), tuple, check=throttled_replicas,
         doc=f"{_KEPT}: there are no replicas.",
-    )
+    )  # fmt: skip
     remote_storage_enable: bool = prop(
         "remote.storage.enable", False, bool, check=Check("only false", lambda v: not v),
         doc="There is no tiered storage: all segments are local.",

@@ -68,7 +68,7 @@ class LogCleaner:
         together, from now on.
         """
         self._memory_bytes = memory_bytes
-        self._pace.set_rate(bytes_per_second)
+        self._pace.bytes_per_second = bytes_per_second
 
     def stop(self) -> None:
         """Stop the running cleaning; decided swaps are kept."""
@@ -229,23 +229,22 @@ _WAKE_SECONDS = 0.5
 
 
 class _Throttle:
-    """*Thread-safe for one cleaning and `set_rate`.* Limits bytes per second."""
+    """*Not thread-safe: one cleaning at a time; any thread may set the rate.* Limits bytes per second."""
 
     def __init__(self, clock: Clock, stop: threading.Event) -> None:
-        self._bytes_per_second = float("inf")
+        self.bytes_per_second = float("inf")
         self._clock = clock
         self._stop = stop
         self._due = 0.0
 
-    def set_rate(self, bytes_per_second: float) -> None:
-        """Also ends a wait that an earlier rate asked for."""
-        self._bytes_per_second, self._due = bytes_per_second, 0.0
-
     def __call__(self, size: int) -> None:
-        """Count ``size`` bytes and wait if due. Raises `Stopped`."""
-        self._due = max(self._due, self._clock.monotonic()) + size / self._bytes_per_second
+        """Count ``size`` bytes and wait if due, until the rate changes. Raises `Stopped`."""
+        rate = self.bytes_per_second
+        self._due = max(self._due, self._clock.monotonic()) + size / rate
         # Combine short waits, which are inexact and cost a thread switch.
         while (left := self._due - self._clock.monotonic()) > 0.01 and not self._stop.is_set():
             self._stop.wait(min(left, _WAKE_SECONDS))
+            if rate != self.bytes_per_second:
+                self._due = 0.0
         if self._stop.is_set():
             raise Stopped

@@ -248,6 +248,7 @@ def test_a_wrong_change_of_the_broker_is_refused_with_the_reason(
     )
 
 
+@pytest.mark.long("a broker that is started twice")
 def test_the_cleaner_follows_changes_while_the_broker_runs() -> None:
     with start_broker({"log.cleaner.backoff.ms": 3_600_000}) as broker, RawClient(broker.port) as client:
         compact = {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}
@@ -261,6 +262,11 @@ def test_the_cleaner_follows_changes_while_the_broker_runs() -> None:
         )  # fmt: skip
         assert change(client, THIS, *changes, kind=ResourceType.BROKER).error_message is None
         until(lambda: client.read("t")[0].offset > 0)
+        broker.restart()
+        with RawClient(broker.port) as again:
+            for _ in range(9):
+                assert again.produce("t", batch(b"later")).error_code == ErrorCode.NONE
+            until(lambda: again.read("t")[0].value == b"later")
 
 
 def describe(
