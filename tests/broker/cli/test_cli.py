@@ -115,7 +115,7 @@ def test_an_unknown_property_warns_with_the_nearest_one(start: Start) -> None:
     [
         (
             ["--override", "log.segment.bytes=big"],
-            "kafkalog-broker: --override: log.segment.bytes=big is not allowed; allowed: 1 to 2147483647\n",
+            "kafkalog-broker: --override: log.segment.bytes=big is not allowed; allowed: 14 to 2147483647\n",
         ),
         (
             ["missing.properties"],
