@@ -172,11 +172,11 @@ def read(consumers: list[Any], count: int) -> set[int]:
     return set(found)
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
 def test_a_group_is_upgraded_member_by_member_and_downgraded_again(
     broker: EmbeddedBroker, strategy: str
 ) -> None:
-    """As confluent-kafka's own test_consumer_upgrade_downgrade."""
+    """Kafka 4.1 refuses cooperative-sticky too, as librdkafka adds user data to its assignments."""
     from confluent_kafka import ConsumerGroupType
     from confluent_kafka.admin import AdminClient
 

@@ -162,8 +162,12 @@ class _Protocol(WireStruct):
     metadata: bytes = wire(BYTES)
 
 
+_NOT_CLASSIC = b"\1\0\1\0"
+"""How Kafka ends the value of a member that is not classic: tagged field 0, of one byte, which is null."""
+
+
 class _Classic(WireStruct):
-    """A structure that may be null: ``present`` is 1, or the whole is not written."""
+    """A structure that may be null: ``present`` is 1, or we do not write it."""
 
     present: int = wire(INT8, default=-1)
     session_timeout_ms: int = wire(INT32)
@@ -309,6 +313,8 @@ def _encode(value: WireStruct) -> bytes:
 
 
 def _decode(key: RecordKey, data: bytes) -> Any:
+    if key.kind is RecordKind.MEMBER and data.endswith(_NOT_CLASSIC):
+        data = data[: -len(_NOT_CLASSIC)] + b"\0"
     try:
         return decode_struct(_VALUES[key.kind], data, _VALUE_VERSION, flexible_since=_VALUE_VERSION)
     except CorruptMessage as e:

@@ -11,6 +11,7 @@ import pytest
 from kafkalog_broker.groups.classic_rules import JoinAnswer, JoinRequest, SyncAnswer, SyncRequest
 from kafkalog_broker.groups.consumer_group import Client, ConsumerGroup, ConsumerGroupSettings
 from kafkalog_broker.groups.group import NoSuchGroup
+from kafkalog_broker.groups.group_records import RecordKey, RecordKind, build, changes
 from kafkalog_broker.logs.offset_records import CommittedOffset
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -263,6 +264,24 @@ def test_the_policy_forbids_either_way(bench: Bench, upgrades: bool, downgrades:
     assert bench.join("c") == 4
 
 
+@pytest.mark.parametrize(
+    ("kind", "assignment", "why"),
+    [
+        ("connect", b"", "its protocol type is 'connect'"),
+        ("consumer", b"\0\1\0\0\0\0\0\0\0\1u", "the assignment of member c has user data"),
+        ("consumer", b"\0", "Assignment: 1 bytes have no version"),
+    ],
+)
+def test_a_group_that_cannot_be_upgraded_stays_classic(
+    bench: Bench, kind: str, assignment: bytes, why: str
+) -> None:
+    bench.joining(protocol_type=kind)
+    bench.groups.sync("g", SyncRequest("c", None, 1, None, None, {"c": assignment}), lambda _: None)
+    with pytest.raises(NoSuchGroup, match=why):
+        bench.beat("m")
+    assert (bench.kind(), bench.hears("c", 1)) == ("classic", ErrorCode.NONE)
+
+
 def test_what_the_log_refuses_has_not_happened(bench: Bench) -> None:
     bench.two_classic()
     bench.files.space_bytes = 0
@@ -276,3 +295,32 @@ def test_what_the_log_refuses_has_not_happened(bench: Bench) -> None:
     with pytest.raises(KafkaError):
         bench.beat("m", -1)
     assert (bench.kind(), set(bench.group.members)) == ("consumer", {"c", "d", "m"})
+
+
+CLASSIC = bytes.fromhex(
+    "00000000047261770b2f3132372e302e302e3102066e6577657201000027100001004601000027100206"
+    "72616e67653800030000000100216e657765722d6d656d626572732d6f662d636c61737369632d67726f7570732d30"
+    "ffffffff00000000ffffffffffff0000"
+)
+NEWER = bytes.fromhex("00000000047261770b2f3132372e302e302e3102066e65776572010000ea600001000100")
+
+
+def test_members_are_read_as_kafka_stores_them() -> None:
+    """Values of Kafka 4.1.1, the topic's name in the first part of each shortened."""
+    group = build(
+        "g",
+        {
+            RecordKey(RecordKind.EPOCH, "g"): bytes.fromhex("00000000000100"),
+            RecordKey(RecordKind.MEMBER, "g", "c"): CLASSIC,
+            RecordKey(RecordKind.MEMBER, "g", "m"): NEWER,
+        },
+    )
+    assert group is not None
+    classic = group.members["c"].classic
+    assert classic is not None
+    assert (classic.session_timeout_ms, [name for name, _ in classic.protocols]) == (10_000, ["range"])
+    assert group.members["c"].rebalance_timeout_ms == 10_000
+    assert (group.members["m"].classic, group.members["m"].names) == (None, ("newer",))
+    ours = {key.item: data for key, data in changes(None, group) if key.kind is RecordKind.MEMBER}
+    # Kafka writes an empty pattern where we write null.
+    assert ours["c"] == CLASSIC.replace(b"newer\1\0", b"newer\0\0", 1)
