@@ -1,7 +1,5 @@
-"""Topics, records, ACLs and transactions of a cluster: list, describe, create, change and delete them.
-
-Functions take a `Cluster`, or ``bootstrap.servers`` for a single call. A failure of some topics does not undo
-the others: the error is the first topic's, and its message lists all failures.
+"""Topics, records, ACLs and transactions of a cluster. Functions take a `Cluster`, or ``bootstrap.servers``
+for a single call. If some topics fail, the others are changed: the error is the first one's, and lists all.
 """
 
 from __future__ import annotations

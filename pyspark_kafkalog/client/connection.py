@@ -81,10 +81,8 @@ class Ticket:
 
 
 class Connection:
-    """*Not thread-safe.* One broker, the negotiated versions, and the requests in flight.
-
-    Responses may be received in any order. After a failure the connection is closed and `broken`. A login
-    that expires is renewed by a request near its end; requests wait for that.
+    """*Not thread-safe.* One broker, its versions, and the requests in flight; responses may be received in
+    any order. After a failure it is closed and `broken`. A login is renewed by a request near its end.
     """
 
     def __init__(

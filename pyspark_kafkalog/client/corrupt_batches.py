@@ -1,7 +1,5 @@
-"""Skips corrupt batches of Kafka 0.8 and later, for readers that allow it (``onCorruptBatch=skip``).
-
-At an offset that it cannot read past, a reader calls `Detour`, which fetches again over a new connection. A
-corrupt entry with a sound header costs its own offsets; any other everything up to the next sound entry.
+"""Skips corrupt batches (``onCorruptBatch=skip``): a `Detour` fetches again over a new connection. A corrupt
+entry with a sound header costs its own offsets; any other everything up to the next sound entry.
 """
 
 from __future__ import annotations
@@ -52,10 +50,8 @@ class Detour(Generic[T]):
     def around(
         self, start: int, end: int, cause: KafkaError, *, follows: bool = False
     ) -> Generator[T, None, int]:
-        """Yield the records of ``[start, end)`` up to and past one corrupt entry; return where to continue.
-
-        Skips nothing if nothing is corrupt this time. ``follows``: an entry ended at ``start``. Raises
-        ``cause`` if no entry is to blame.
+        """Yield the records of ``[start, end)`` up to and past one corrupt entry, if there still is one;
+        return where to continue. ``follows``: an entry ended at ``start``.
         """
         log.info("%s: reading again from offset %d over a new connection: %s", self.tp, start, cause)
         self.cluster.close()

@@ -51,9 +51,7 @@ class Fetched:
     """One response, with whole entries: the first may begin before ``offset``, the last may be cut.
 
     A corrupt first entry is left to decoding. ``data`` is valid until the next but one response. ``aborted``
-    has producer id and first offset of overlapping aborted transactions (none under read_uncommitted).
-    ``last_stable_offset`` and ``log_start_offset`` are -1 if not sent. ``follows``: the previous whole entry
-    ended at ``offset``.
+    is empty under read_uncommitted. Offsets not sent are -1. ``follows``: the last entry ended at ``offset``.
     """
 
     data: memoryview
@@ -85,13 +83,9 @@ class PartitionFetcher:
     Reads ``[start, end)``; the last response may reach beyond ``end``. After a lost connection or a moved
     leader it continues at the first offset not yet returned. Each step has ``poll_timeout_ms``. Each fetch
     doubles in size up to ``max.partition.fetch.bytes`` or the estimated rest, as its cost hardly depends on
-    size.
-
-    A step raises:
-        OffsetOutOfRange: the log does not hold the position; the error names its range.
-        CorruptMessage: the broker reports it twice, or there was no progress and decoding found no fault.
-        RequestTimedOut: no batch at or after the position came in time.
-        MessageTooLarge: an old broker does not send a batch above ``fetch.max.bytes``.
+    size. A step raises `OffsetOutOfRange` with the log's range, `RequestTimedOut`, `MessageTooLarge` (an old
+    broker does not send a batch above ``fetch.max.bytes``), and `CorruptMessage` if the broker reports it
+    twice, or there was no progress and decoding found no fault.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
-"""Consumer groups from outside: list, describe and delete groups; read, commit and delete their offsets.
-
-Each call looks up the coordinator, which may have moved since the last. Functions take a `Cluster`, or
-``bootstrap.servers`` for a single call.
+"""Consumer groups from outside. Each call looks up the coordinator, which may have moved since the last.
+Functions take a `Cluster`, or ``bootstrap.servers`` for a single call.
 """
 
 from __future__ import annotations
@@ -124,9 +122,8 @@ DEAD = "Dead"
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group. ``protocol_type`` is empty if it only has offsets, ``state`` before Kafka 2.6.
-
-    ``kind`` is "classic" or "consumer" (KIP-848); empty before Kafka 3.8.
+    """A group. ``protocol_type`` is empty if it only has offsets, ``state`` before Kafka 2.6, and ``kind``
+    ("classic", "consumer") before 3.8.
     """
 
     group: str
@@ -137,9 +134,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member and its partitions; none if the members are not consumers.
-
-    ``target`` is the assignment that a "consumer" group's member is moving to; None in classic groups.
+    """A member and its partitions; none if it is no consumer. ``target`` is the assignment that a "consumer"
+    group's member is moving to.
     """
 
     member_id: str
@@ -152,10 +148,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group at its coordinator; state "Empty" has only offsets, "Dead" does not exist.
-
-    ``protocol`` is the assignment strategy, ``kind`` is "classic" or "consumer".
-    """
+    """A group; ``protocol`` is its strategy. State "Empty" has only offsets, "Dead" does not exist."""
 
     group: str
     state: str

@@ -46,11 +46,9 @@ def list_offsets(
     """For each partition the first offset at or after its timestamp in milliseconds.
 
     Timestamps may be `EARLIEST_TIMESTAMP`, `LATEST_TIMESTAMP` (under READ_COMMITTED the last stable offset)
-    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the format has no timestamps (v0). Retries
-    until the deadline, by default ``request.timeout.ms``.
-
-    Brokers before 0.10.1 only know when a segment was last written. They raise `UnsupportedVersion`, unless
-    ``by_segment`` accepts the start of the last segment not newer than the time, which misses nothing.
+    and `MAX_TIMESTAMP`. Offset -1: no record is that late, or the format has no timestamps (v0). Brokers
+    before 0.10.1 raise `UnsupportedVersion`, unless ``by_segment`` accepts the start of the last segment not
+    newer than the time, which misses nothing.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     times = dict(wanted)

@@ -57,9 +57,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are retried, and when: waits double and vary by a fifth, so that clients do not return
-    to a restarted broker all at once.
-    """
+    """Waits double and vary by a fifth, so that clients do not return to a restarted broker all at once."""
 
     backoff_ms: int = 100
     backoff_max_ms: int = 1000

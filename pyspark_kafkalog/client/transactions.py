@@ -1,8 +1,6 @@
-"""Transactions at their coordinator: begin, add partitions and offsets, commit or abort.
-
-Also from another process. A transaction is identified by transactional id, producer id and epoch. Each new
-producer of an id gets another epoch, so an older one can neither add to nor end its transaction. Version 2,
-with an epoch per transaction, is not supported. Source: KIP-98, 360, 588, 890.
+"""Transactions at their coordinator, also from another process. Each new producer of a transactional id gets
+another epoch, so an older one can neither add to nor end its transaction. Version 2, with an epoch per
+transaction, is not supported. Source: KIP-98, 360, 588, 890.
 """
 
 from __future__ import annotations

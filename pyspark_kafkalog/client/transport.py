@@ -1,7 +1,5 @@
-"""Bytes to and from one broker; only this and ``tls_transport`` use sockets in the connector.
-
-Every wait has a deadline. `ConnectionLost` makes the transport unusable; `FrameTooLarge` means that the peer
-is not a Kafka broker.
+"""Bytes to and from one broker; only this and ``tls_transport`` use sockets in the connector. Every wait has
+a deadline. `FrameTooLarge` means that the peer is not a Kafka broker.
 """
 
 from __future__ import annotations

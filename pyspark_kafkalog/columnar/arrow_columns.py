@@ -1,7 +1,5 @@
-"""Arrow types of Spark's Kafka rows, and arrays of Python values made without pandas.
-
-`pyarrow.array`, `pyarrow.scalar` and `pyarrow.repeat` import pandas if it is installed, which costs each new
-worker process a quarter of a second; `Array.from_buffers` does not.
+"""Arrow types of Spark's Kafka rows, and arrays made by `Array.from_buffers`: `pyarrow.array`, `scalar` and
+`repeat` import pandas if it is installed, which costs each new worker process a quarter of a second.
 """
 
 from __future__ import annotations

@@ -97,10 +97,9 @@ class BatchWalk:
         self.next_offset = answer.start
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
-        """As many blocks as fit one record batch; a larger one comes alone.
-
-        An engine's call costs about 20 us: one per batch would cost more than the records. A group is yielded
-        only after the next entry's offset was read, since that may show that the group's offsets are damaged.
+        """As many blocks as fit one record batch, since an engine's call costs about 20 us. A group is
+        yielded only after the next entry's offset was read, which may show that the group's offsets are
+        damaged.
         """
         group: list[Block] | BlockTable = []
         records = size = 0

@@ -1,8 +1,7 @@
 """Blocks, columns and statuses that walkers and engines exchange.
 
-A walker finds the readable entries of an `Answer` and yields `Block`s; an `Engine`, compiled or plain Python,
-turns them into columns. Both stop at the same record with the same fault: the plain one is the oracle. Full
-columns may stop anywhere; the next ones continue from the `Cursor`, however large batches and records are.
+A walker yields `Block`s of readable entries; an `Engine` turns them into columns. The compiled and the plain
+one, its oracle, stop at the same record with the same fault. Full columns continue from the `Cursor`.
 """
 
 from __future__ import annotations
@@ -113,10 +112,8 @@ class Cursor:
 
 
 class Stopped(NamedTuple):
-    """Why columns took no more.
-
-    ``number`` is the faulty value, if ``status`` is a fault: for BAD_TIMESTAMP the time delta, of the record
-    at ``offset_delta``. For FULL, ``need_bytes`` and ``need_headers`` are the needs of the next record alone.
+    """Why columns took no more: ``number`` is the faulty value (BAD_TIMESTAMP: the time delta) of the record
+    at ``offset_delta``. FULL: ``need_bytes`` and ``need_headers`` are those of the next record alone.
     """
 
     status: Status
@@ -168,9 +165,7 @@ class BlockTable(Sequence[Block]):
 
 @dataclass(slots=True)
 class WalkPosition:
-    """Position of a walk over batches, and the offsets it expects and wants.
-
-    The next batch is at byte ``position``; its base offset must be at least ``lowest``, its last offset in
+    """The next batch is at byte ``position``; its base offset must be at least ``lowest``, its last offset in
     ``[asked, below)``. Wanted are the offsets ``[at, end)``.
     """
 
@@ -183,10 +178,8 @@ class WalkPosition:
 
 
 class BatchRun(NamedTuple):
-    """Sound, wanted batches found by a walk, and why it stopped before the next one.
-
-    All have the same ``codec``; if it is not 0, the blocks hold compressed data. FULL: the next batch has
-    another codec or exceeds the limits. DONE: no more is wanted.
+    """Sound, wanted batches of one ``codec`` (not 0: the blocks are compressed), and why the walk stopped
+    before the next: FULL if that has another codec or exceeds the limits.
     """
 
     status: Status
@@ -211,10 +204,8 @@ class Columns(Protocol):
     def rows(self) -> int: ...
 
     def take(self, blocks: Sequence[Block], cursor: Cursor) -> Stopped:
-        """Append the records from ``cursor`` on and move it to where this stopped.
-
-        After the last block of entries its position is the end of that block's entries. The blocks have the
-        kind that the columns were made for. Raises nothing for bad data.
+        """Append the records from ``cursor`` on and move it to where this stopped: after the last block of
+        entries to the end of its entries. Raises nothing for bad data.
         """
 
     def arrays(self) -> Mapping[str, pa.Array]:
@@ -227,10 +218,8 @@ class Walks(Protocol):
     def walk_batches(
         self, data: memoryview, place: WalkPosition, limits: ColumnLimits, suspects: Collection[int]
     ) -> BatchRun:
-        """The v2 batches from ``place`` on, at least one and as many as the limits allow; moves ``place``.
-
-        Stops with ODD at a transactional or control batch whose producer id is in ``suspects``, and at one
-        whose checksum is slow to compute here. Skips other control batches.
+        """At least one v2 batch from ``place`` on; moves ``place``. Stops with ODD at a transactional or
+        control batch of ``suspects``, or one whose checksum is slow here. Skips other control batches.
         """
 
     def walk_messages(self, data: memoryview, start: int, stop: int, below: int) -> Walk:

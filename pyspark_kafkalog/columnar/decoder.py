@@ -1,7 +1,5 @@
-"""Decodes fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows.
-
-A walker finds what may be read, an engine makes columns of it (`column_types`), and this module adds the
-constant columns. A `Generation` selects walker and columns; the rest is the same for all.
+"""Decodes fetch answers to `pyarrow.RecordBatch` with exactly the schema Spark expects of its Kafka rows: a
+`Generation` selects walker and columns, an engine fills them, and this module adds the constant ones.
 """
 
 from __future__ import annotations
@@ -132,11 +130,8 @@ requested offset, and an entry belongs to the range in which it begins."""
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One fetch answer as Arrow.
-
-    ``next_offset`` is where reading continues, after skipped records too. It may be inside the answer, if the
-    rest would take too much memory at once. If it equals the requested offset, not even the first batch was
-    whole: fetch more bytes.
+    """One fetch answer as Arrow. ``next_offset``, where reading continues, may be inside the answer if the
+    rest would take too much memory. If it equals the requested offset, not even one batch was whole.
     """
 
     batches: list[pa.RecordBatch]
@@ -161,10 +156,7 @@ class RecordBatchDecoder:
     ) -> None:
         """``columns`` in the order wanted. One batch (0.7: one entry with all its levels) may decompress to
         ``max_batch_bytes``. ``engine``: ``numba``, ``plain``, or ``auto``, which starts plain and loads
-        numba, if installed, once this process has decoded `WARM_UP_RECORDS`.
-
-        Raises:
-            InvalidConfig: unknown column or engine, or ``numba`` is not available.
+        numba, if installed, once this process has decoded `WARM_UP_RECORDS`. Raises `InvalidConfig`.
         """
         self.schema = arrow_schema(columns, generation.columns)
         owner = broker if generation.broker_owns else None
@@ -199,13 +191,9 @@ class RecordBatchDecoder:
         """The rows of one fetch answer with offsets in ``[start, end)``, without an incomplete last batch.
 
         ``aborted`` lists (producer id, first offset), used only with ``read_committed``. ``expected`` bounds
-        the offsets of the first batch. 0.7 has neither. ``data`` may be reused once this returns.
-
-        Raises:
-            CorruptMessage: a checksum, length, count or offset is wrong, or compressed data is damaged.
-            MessageTooLarge: a batch decompresses to more than the limit.
-            UnsupportedCompression: a codec is unknown, or its library not installed.
-            InvalidTimestamp: a wanted time does not fit 64 bits in microseconds.
+        the offsets of the first batch. 0.7 has neither. ``data`` may be reused once this returns. Raises
+        `CorruptMessage`, `MessageTooLarge`, `UnsupportedCompression`, and `InvalidTimestamp` if a time does
+        not fit 64 bits in microseconds.
         """
         answer = self._answer(data, start, end, aborted, expected)
         answer.room = max(DECOMPRESSED_BYTES, DECOMPRESSED_RATIO * len(data))
@@ -222,11 +210,9 @@ class RecordBatchDecoder:
         expected: ExpectedOffsets = ANY_OFFSETS,
         whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
-        """The same rows, one record batch at a time; returns where reading continues.
-
-        Holds at most one record batch: `DATA_BYTES`, or one larger batch of the log, even if an answer
-        expands a hundredfold. ``data`` must not change until the end. ``whole``: decode each batch of the log
-        completely before yielding its rows.
+        """The same rows, one record batch at a time: `DATA_BYTES`, or one larger batch of the log; returns
+        where reading continues. ``data`` must not change until the end. ``whole``: decode each batch of the
+        log completely before yielding its rows.
         """
         self.given_to = start
         walk = self._generation.walk(self._answer(data, start, end, aborted, expected))

@@ -1,7 +1,5 @@
-"""Encodes rows of Arrow columns as v2 records and maps keys to partitions, compiled by numba.
-
+"""Encodes Arrow rows as v2 records (`formats.record`) and hashes keys (`producer.routing.murmur2`), by numba.
 A cell is its start in the column's data and its length, -1 for null; the caller makes room for the output.
-Source of the layout: `formats.record`; of the hash: `producer.routing.murmur2`.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False

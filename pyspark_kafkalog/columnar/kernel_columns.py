@@ -1,7 +1,5 @@
-"""Shared by the kernels that turn blocks into columns: array fields, the loop, and writing a row.
-
-A kernel takes three arrays of numbers: the *table* with a row per block, the *layout* of the arena, and the
-*state* kept between calls. Kernels call this module ``k`` and bring the code that reads a record.
+"""Shared by kernels that turn blocks into columns; they call this module ``k``. A kernel takes three arrays:
+the *table* with a row per block, the *layout* of the arena, and the *state* kept between calls.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
@@ -131,10 +129,7 @@ def _mark_null(valid, row, nulls, rows):
 
 @_inlined
 def write_field(source, size, arena, layout, region, state, used, row, rows):
-    """Append bytes, or null if ``size`` is -1, to the column with this first region and first count.
-
-    A column's regions are in sequence: starts, validity, data; so are its counts: bytes, nulls.
-    """
+    """Append bytes, or null if ``size`` is -1, to the column with this first region and first count."""
     length = get64(state, used)
     put32(arena + get64(layout, region), row, length)
     if size < 0:
@@ -213,10 +208,8 @@ def regions_fit(layout, size):
 
 
 def _named(function, name):
-    """``function`` compiled under a name that includes ``name``.
-
-    numba names functions by module, name and a number counted per process. Of two kernels loaded from caches
-    of other processes, the second would run the first's functions if names were equal.
+    """``function`` compiled under a name with ``name``: numba counts names per process, so of two kernels
+    from other processes' caches the second would run the first's functions.
     """
     function.__qualname__ = f"{function.__name__}_of_{name}"
     return _compiled(function)

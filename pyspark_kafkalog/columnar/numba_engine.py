@@ -1,7 +1,5 @@
-"""The fast engine: compiled kernels fill columns in one Arrow buffer, the *arena*; arrays are slices of it.
-
-Each region is on a 64-byte boundary, and each for bytes has room for all bytes read, since their split into
-keys and values is known only afterwards; unwritten parts cost address space, not memory.
+"""The fast engine: kernels fill columns in one Arrow buffer, the *arena*. Each region is on a 64-byte
+boundary, and each for bytes has room for all: unwritten parts cost address space, not memory.
 """
 
 from __future__ import annotations
@@ -53,10 +51,8 @@ _USUAL_BYTES = 6 << 20  # minimum allocation, so that the next call can reuse it
 
 
 class Pool:
-    """Memory for arenas, reused once the last Arrow array in it is gone.
-
-    *Thread-safe: deque operations are atomic.* New memory costs a page fault per 4 KiB, more than decoding,
-    and Arrow's own allocator returns memory to the system while a reader waits for Spark or the broker.
+    """*Thread-safe: deque operations are atomic.* Memory for arenas, reused once the last Arrow array in it
+    is gone: new memory costs a page fault per 4 KiB, more than decoding.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,5 @@
-"""The engine in plain Python: the fallback without numba, and the oracle of the kernels.
-
-A check costs as much as the work, so `_scan` does only the necessary ones: if lengths are not negative and
-the fields end with the record, all were inside it. `_RecordColumns._why_not_more` names a bad one's fault.
+"""The engine in plain Python: the fallback without numba, and the oracle of the kernels. `_scan` only checks
+what it must, as a check costs as much as the work; `_RecordColumns._why_not_more` names a bad one's fault.
 """
 
 from __future__ import annotations

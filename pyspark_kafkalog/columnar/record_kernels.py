@@ -1,11 +1,7 @@
-"""The compiled engine's inner loops for v2 batches (since 0.11), compiled by numba.
+"""The compiled engine's inner loops for v2 batches (since 0.11): `walk_batches` verifies batches;
+`fill_columns` copies records into an *arena*, and checks every number and length, even after a good checksum.
 
-`walk_batches` verifies batches. `fill_columns` copies records into the columns of one Arrow buffer, the
-*arena*, and even after a good checksum checks every number and length before it reads or writes.
-
-Positions are addresses (`intrinsics` says why). Importing this needs numba; use `kernel_cache`. mypy cannot
-follow compiled functions: parameters are 64-bit numbers, except for the arrays of the public kernels, whose
-fields ``k`` names.
+Positions are addresses (`intrinsics` says why). Importing this needs numba; use `kernel_cache`.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False

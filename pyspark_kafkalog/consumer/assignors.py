@@ -60,10 +60,7 @@ def roundrobin_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
 
 
 def sticky_assign(members: Iterable[Subscriber], counts: Counts) -> Shares:
-    """Balances the partitions and otherwise keeps each member's own.
-
-    No member has two partitions more than another subscriber of one of its topics.
-    """
+    """No member has two partitions more than another subscriber of one of its topics."""
     ordered = sorted(members, key=lambda m: m.place)
     shares: Shares = {m.member_id: [] for m in ordered}
     takers = {t: [m.member_id for m in ordered if t in m.topics] for t in counts}

@@ -1,7 +1,6 @@
-"""A member of a classic group: join, sync, heartbeat. Pure.
-
-Eager strategies revoke all partitions before joining. Cooperative ones revoke after the sync what moves
-elsewhere, and then rejoin. Source: protocol guide, Group membership; KIP-62, 345, 394, 429.
+"""A member of a classic group. Pure. Eager strategies revoke all partitions before joining; cooperative ones
+after the sync what moves elsewhere, and then rejoin. Source: protocol guide, Group membership; KIP-62, 345,
+394, 429.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""A group member, with a subclass per protocol: time and answers come in, requests go out.
-
-Pure. `ClassicMember` is the other subclass. Source of `EpochMember`: KIP-848. A heartbeat brings what it may
-use; the next one reports what it owns after the program's changes.
+"""A group member: time and answers come in, requests go out. Pure. `EpochMember` (KIP-848): a heartbeat
+brings what it may use; the next one reports what it owns after the program's changes.
 """
 
 from __future__ import annotations
@@ -48,10 +46,9 @@ class Rebalance:
 
 
 class Member(ABC):
-    """*Not thread-safe: the caller holds a lock.* A member's side of a group protocol, without I/O.
-
-    The program handles the first `Rebalance` in ``pending``; `done` then removes it. `_owned` are the
-    partitions that the program knows of, without pending changes.
+    """*Not thread-safe: the caller holds a lock.* A member's side of a group protocol, without I/O. The
+    program handles the first `Rebalance` in ``pending``; `done` then removes it. `_owned` lacks pending
+    changes.
     """
 
     def __init__(self, config: GroupConsumerConfig) -> None:

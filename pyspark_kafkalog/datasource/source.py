@@ -121,8 +121,6 @@ def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
 
 
 def sink_options_for(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The options of a write: the given ones; for an insert into a table, which has none, the table's. Rows
-    read from a table carry its options in their columns, but are not written back to it.
-    """
+    """The options of a write, or of an insert's table. Rows carry their table's options in their columns."""
     is_insert = "kafka.bootstrap.servers" not in {key.lower() for key in given}
     return options_for(given, schema) if is_insert else given

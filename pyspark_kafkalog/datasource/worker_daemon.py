@@ -1,13 +1,11 @@
 """Spark's Python daemon, but its workers start with their imports done and do not wait for their input.
 
-Set ``spark.python.daemon.module=pyspark_kafkalog.datasource.worker_daemon``. Spark forks its workers from a
-daemon that has imported little, so each new one imports PySpark, Arrow and this package for itself; and new
-ones are common: a ``LIMIT`` ends the workers of its query, as does a minute without work. The imports here
-start at most one thread, of Arrow's allocator, which is fork-safe, as is OpenBLAS below NumPy.
+Set ``spark.python.daemon.module=pyspark_kafkalog.datasource.worker_daemon``. Spark's own daemon has imported
+little, so each new worker, and a ``LIMIT`` or an idle minute ends one, imports PySpark, Arrow and this
+package. The imports here start at most one thread, of Arrow's allocator, which is fork-safe.
 
-Spark sends a task to its worker in two small writes. Its TCP socket holds the second back until the first is
-acknowledged, which the worker's system delays by 40 ms. So the workers acknowledge as they read. With
-``spark.python.unix.domain.socket.enabled`` none of this happens.
+Spark sends a task in two small writes. Its TCP socket holds the second back until the first is acknowledged,
+which the worker's system delays by 40 ms. So the workers acknowledge as they read.
 """
 
 from __future__ import annotations
@@ -96,9 +94,8 @@ def preload() -> None:
 
 
 def _forget_finders() -> None:
-    """Let Python forget how it finds modules in Spark's ZIP file; it remembers at the next import. A starting
-    worker lets the finders of the some twenty packages imported so far look again, and each reads the file's
-    directory, two thousand entries (in CPython 3.11): 0.2 s of processor time for nothing.
+    """Let Python forget how it finds modules in Spark's ZIP file, or each worker's finders, one for each of
+    some twenty packages, read its directory again (CPython 3.11): 0.2 s of processor time for nothing.
     """
     import pyspark
 

@@ -1,7 +1,5 @@
-"""Avro values to columns: writer's schema by the id in the header, reader's schema as given.
-
-Types are those of Spark's Avro source: records are structs, enums strings, a union with null is nullable,
-``[int, long]`` a long, ``[float, double]`` a double. Source: Apache Avro 1.12, "Specification".
+"""Avro values to columns, of the types of Spark's Avro source: a union with null is nullable, ``[int, long]``
+a long, ``[float, double]`` a double. Source: Apache Avro 1.12, "Specification".
 """
 
 from __future__ import annotations
@@ -47,9 +45,8 @@ def plain(schema: Any) -> Any:
 
 
 def arrow_types(*schemas: Any) -> list[pa.DataType]:
-    """Types for the last schema's values; preceding schemas define the names it uses. First the type of
-    decoded values, last that of the column; each can be cast to the next. Raises `InvalidConfig` for a
-    recursive or invalid schema, or a union of several types.
+    """Types for the last schema's values; preceding schemas define the names it uses. The first is that of
+    decoded values, the last the column's; each can be cast to the next.
     """
     found: list[pa.DataType] = []
     for stage in range(_STAGES):
@@ -166,9 +163,7 @@ def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """How values are encoded; text only, because it is pickled into tasks. Writers' schemas come from
-    ``registry`` or ``writers``, by id; without both, ``reader`` is also the writer's.
-    """
+    """Text only, as it is pickled into tasks. Without ``registry`` and ``writers``, ``reader`` also wrote."""
 
     reader: Schema
     registry: str | None = None

@@ -1,7 +1,5 @@
-"""Protobuf values to columns, with a descriptor file (``protoc --include_imports --descriptor_set_out``).
-
-Fields are identified by number, so one descriptor decodes other versions too; no registry is needed. Types as
-in Spark's source: ``uint32`` is a long, ``uint64`` a decimal, enums strings, ``Timestamp`` a timestamp.
+"""Protobuf values to columns, of the types of Spark's source: ``uint32`` is a long, ``uint64`` a decimal.
+Fields are identified by number, so one descriptor file decodes other versions too; no registry is needed.
 """
 
 from __future__ import annotations

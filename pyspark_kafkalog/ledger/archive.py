@@ -58,9 +58,8 @@ class LoadRecord(LedgerRecord):
 
 
 class Archive:
-    """The records of one load. *Thread-safe: its only state is their location.* Every method raises
-    `DamagedRecord` if a record it needs is torn, edited or missing, `NewerFormat` if a newer release wrote
-    it, and `LoadError` if the store fails.
+    """The records of one load. *Thread-safe.* Every method raises `DamagedRecord` if a record it needs is
+    torn, edited or missing, `NewerFormat` if a newer release wrote it, and `LoadError` if the store fails.
     """
 
     def __init__(self, store: Store) -> None:
@@ -208,10 +207,7 @@ class Archive:
         return side_by_side(self.store, lambda planned: self.receipt(plan, planned), plan.ranges)
 
     def receipts(self, plan: Plan, each: Sequence[Receipt | None] | None = None) -> list[Receipt]:
-        """The receipts of all ranges of a plan, in its order; `IncompleteLoad` if some are missing.
-
-        ``each``, here and in `check_read`: the result of `each_receipt`, if it was read before.
-        """
+        """The receipts of a plan's ranges, in order. ``each``: the result of `each_receipt`, if known."""
         each = self.each_receipt(plan) if each is None else each
         missing = [planned for planned, receipt in zip(plan.ranges, each, strict=True) if receipt is None]
         if missing:
@@ -237,9 +233,7 @@ class Archive:
         return next((i for i in indexes if not self.store.exists(mark_name(plan.number, run, i))), None)
 
     def check_read(self, plan: Plan, run: str, each: Sequence[Receipt | None] | None = None) -> None:
-        """Check by receipts and marks that ``run`` read every range of a plan; `IncompleteLoad` otherwise. A
-        mark counts where an earlier run that died left the receipt.
-        """
+        """By receipts and marks: a mark counts where an earlier run that died left the receipt."""
         each = self.each_receipt(plan) if each is None else each
         others = [at for at, receipt in enumerate(each) if receipt is None or receipt.run != run]
         names = [mark_name(plan.number, run, index) for index in others]

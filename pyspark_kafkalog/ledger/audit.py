@@ -19,11 +19,9 @@ from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds.
-
-    ``in_effect`` is False after a rewind; ``broker`` is set in 0.7 only. Numbers from receipts are None if
-    the load left none; ``lost`` counts offsets deleted by retention, ``skipped`` those omitted as corrupt,
-    ``missing`` all others without a record.
+    """Offsets ``[start, end)`` of a partition in load ``load``; times are ISO 8601 and milliseconds. Numbers
+    are None without receipts: ``lost`` counts offsets deleted by retention, ``skipped`` corrupt ones,
+    ``missing`` all others without a record. ``in_effect`` is False after a rewind.
     """
 
     load: int

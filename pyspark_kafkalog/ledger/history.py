@@ -81,9 +81,8 @@ def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
 
 
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets ``[start, end)`` of each partition in a part of the history; partitions added later begin
-    at their first load. Raises `TopicRecreated`, or `LoadError` if there are no such commits or the ledger
-    was rewound in between.
+    """The offsets of each partition in a part of the history; partitions added later begin at their first
+    load. Raises `TopicRecreated`, or `LoadError` without such commits or after a rewind in between.
     """
     until = last_commit(archive, part)
     ends = {p.key: p for p in archive.commit_at(until).positions}

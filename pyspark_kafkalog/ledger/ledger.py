@@ -315,9 +315,8 @@ class Leftovers:
 
 
 def clean(ledger: Ledger, keep: int = 1, *, dry_run: bool = False) -> list[Leftovers]:
-    """Remove receipts and marks of all loads but the newest ``keep`` and the pending one. A `Summary`
-    replaces the receipts first. Returns what was removed (nothing with ``dry_run``), oldest load first. The
-    caller holds the ledger's lock; can be repeated after an interruption.
+    """Remove receipts and marks of all loads but the newest ``keep`` and the pending one; first a `Summary`
+    replaces the receipts. Returns what was removed. The caller holds the ledger's lock; may be repeated.
     """
     last = ledger.head_number() - keep
     receipts, marks = _counted(ledger, RECEIPTS), _counted(ledger, RUNS)
@@ -351,9 +350,7 @@ def _clean_load(ledger: Ledger, leftovers: Leftovers, *, dry_run: bool) -> Lefto
 
 
 def _summary(ledger: Ledger, number: int) -> Summary | None:
-    """The summary that a load's receipts lack; None if there is one, or nothing was counted. Raises
-    `LoadError` if they contradict the commit, and so are evidence, or some are missing.
-    """
+    """The summary that a load's receipts lack, if any; `LoadError` if they contradict the commit."""
     commit = ledger.commit_at(number)
     if not commit.is_load or commit.records == NOT_COUNTED or ledger.summary(number) is not None:
         return None

@@ -74,9 +74,8 @@ class PlannedRange(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition(OfPartition):
-    """A partition in a plan, with the ``reason`` for its range if that is not obvious. ``ranges`` tile
-    ``[start, end)``, empty if nothing is read. ``earliest`` and ``latest`` are the ends of the log, or
-    `UNKNOWN`.
+    """A partition in a plan, and the ``reason`` of its range if not obvious. ``ranges`` tile ``[start,
+    end)``; ``earliest`` and ``latest`` are the log's ends, or `UNKNOWN`.
     """
 
     topic_id: str
@@ -157,11 +156,9 @@ def make_plan(
     split: Split,
     cap: Cap = list,
 ) -> Plan | None:
-    """The plan of the next load; None if no partition has an offset to read.
-
-    ``stored`` has the positions of the newest commit, empty before the first; only then ``first_starts``
-    apply. ``facts`` and ``ends`` cover the partitions subscribed to. Raises `TopicRecreated` if a topic has
-    another id, or ends before its position, and `OffsetsAgedOut` if offsets after a position are deleted.
+    """The plan of the next load; None if no partition has an offset to read. ``first_starts`` apply only
+    while ``stored``, the newest commit's positions, is empty. Raises `TopicRecreated` if a topic has another
+    id, or ends before its position, and `OffsetsAgedOut` if offsets after a position are deleted.
     """
     _refuse_recreated(stored, facts, on_topic_recreated)
     _refuse_aged_out(stored, facts, fail_on_data_loss)

@@ -24,12 +24,9 @@ LISTED_GAPS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeFacts(OfPartition):
-    """Counts, timestamps and offset bounds of a range, or of all a load's ranges of a partition.
-
-    ``bytes`` are of keys and values; ``lost`` was deleted by retention, ``skipped`` omitted as corrupt
-    (``onCorruptBatch=skip``). First and last are None without a record, or without a timestamp. ``missing``
-    counts all other offsets without a record (compaction, transactions), None if not counted or if offsets
-    are byte positions; ``gaps`` are the first `LISTED_GAPS` ranges of them.
+    """Counts, timestamps and offset bounds of a range, or of all a load's ranges of a partition. First and
+    last are None without a record, or without a timestamp. ``missing`` counts offsets without a record that
+    are neither ``lost`` nor ``skipped``, None if not counted; ``gaps`` are their first `LISTED_GAPS` ranges.
     """
 
     records: int
@@ -46,11 +43,9 @@ class RangeFacts(OfPartition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt(RangeFacts):
-    """Proof that a task read offsets ``[start, end)`` to the end, and what it read.
-
-    ``next`` is where reading would continue. ``digest`` is three CRC-32s: of the offsets, of the keys'
-    lengths and of the values' lengths. ``run`` is the run whose task wrote it, if the task had only to read
-    the range; else "", and a mark says that the run finished.
+    """Proof that a task read offsets ``[start, end)`` to the end. ``digest`` is three CRC-32s: of the
+    offsets, of the keys' lengths and of the values' lengths. ``run`` is the run whose task wrote it, if the
+    task had only to read the range; else "", and a mark says that the run finished.
     """
 
     kind = "receipt"

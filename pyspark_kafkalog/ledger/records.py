@@ -113,9 +113,8 @@ def only_if(name: str, values: tuple[str, ...], *, holds: bool = True) -> dict[s
 
 
 class LedgerRecord:
-    """Base of the frozen dataclasses that are records, or entries in them. JSON has the fields of
-    ``json_order`` first. Types are checked when read: ``int`` is 0 or more, ``int | None`` any integer or
-    null; pairs are ranges ``[start, end]`` in order.
+    """Base of the frozen dataclasses in records. JSON has the fields of ``json_order`` first. When read,
+    ``int`` is 0 or more, ``int | None`` any integer or null; pairs are ranges ``[start, end]`` in order.
     """
 
     __slots__ = ()
@@ -135,9 +134,8 @@ def encode(record: LedgerRecord) -> bytes:
 
 
 def decode(cls: type[R], data: bytes, where: str) -> R:
-    """The record in sealed bytes; ``where`` is its path. Raises `NewerFormat` if a newer release wrote it,
-    and `DamagedRecord` if it is torn, edited or has a wrong field: a seal does not prove that the writer knew
-    the format.
+    """The record in sealed bytes from ``where``. `NewerFormat`: of a newer release; `DamagedRecord`: torn,
+    edited, or a wrong field: a seal does not prove that the writer knew the format.
     """
     return _from_json(cls, unseal(cls.kind, data, where), where)
 

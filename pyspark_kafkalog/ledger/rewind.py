@@ -1,8 +1,6 @@
-"""Computes a rewind: the commit it returns to, and the positions where the next load begins. Pure.
-
-A load's outputs are in effect as a whole or not at all, so offsets within a load that published outputs
-rewind to where it began. Loads of modes ``job`` and ``stage`` publish none; there the next load begins
-exactly at the requested offsets.
+"""Computes a rewind: the commit it returns to, and the positions where the next load begins. Pure. Outputs
+are in effect as a whole or not at all, so offsets within a load that published some rewind to its start.
+Modes ``job`` and ``stage`` publish none.
 """
 
 from __future__ import annotations
@@ -19,9 +17,8 @@ from pyspark_kafkalog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """A rewind that is valid while ``newest`` is the newest commit. ``parent`` is the commit whose loads stay
-    in effect, 0 for none; ``undone`` loads do not. The next load begins at ``positions``; ``is_exact``: as
-    requested.
+    """A rewind, valid while ``newest`` is the newest commit. The loads of ``parent`` (0: none) stay in
+    effect, ``undone`` ones do not. The next load begins at ``positions``; ``is_exact``: as requested.
     """
 
     newest: int
@@ -41,9 +38,8 @@ def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
 
 
 def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
-    """The rewind to these offsets; other partitions keep their positions if possible. Raises `LoadError` if
-    nothing was committed, a partition was never loaded or its topic recreated since, or an offset comes after
-    the partition's position.
+    """The rewind to these offsets; other partitions keep their positions if possible. `LoadError`: an offset
+    after the partition's position, or in a partition never loaded or recreated since.
     """
     lineage = archive.lineage()
     if not lineage:

@@ -33,9 +33,7 @@ class DeadLetters:
     mode = "dir"
 
     def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
-        """A record is dead if column ``reason`` is not null; ``max_dead`` is their number, or if a float
-        their share.
-        """
+        """Records with a ``reason`` that is not null are dead; ``max_dead`` is a number, or a share."""
         share = isinstance(max_dead, float)
         if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):
             raise InvalidConfig(

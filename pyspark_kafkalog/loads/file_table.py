@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to write, and for which load. ``frame`` has the rows; with ``is_whole`` exactly the load's
-    records, so that their number can be compared with the receipts, if the tasks leave any. ``run`` names
-    this attempt; ``before`` lists this block's earlier outputs. ``source`` is for targets whose tasks read
-    the topic themselves.
+    """What to write, and for which load. With ``is_whole`` the rows of ``frame`` are exactly the load's
+    records, to be counted against receipts. ``before`` lists this block's earlier outputs. ``source`` is for
+    targets whose tasks read the topic themselves.
     """
 
     spark: SparkSession
@@ -61,9 +60,7 @@ class Target(Protocol):
         ...
 
     def write(self, work: Work, /) -> LoadOutput:
-        """Write the rows; repeated for the same plan, the result is that of one attempt. `LoadError`: the
-        plan stays pending.
-        """
+        """Write the rows; repeatable for the same plan. After `LoadError` the plan stays pending."""
         ...
 
 
@@ -82,9 +79,8 @@ class FileTable:
         grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """``options`` are those of Spark's writer. ``partition_by_time`` names a time column, whose days
-        (with ``grain="hour"`` also hours) divide the load's directory, before ``partition_by``. Raises
-        `InvalidConfig`.
+        """``options`` are those of Spark's writer. The days (with ``grain="hour"`` also hours) of column
+        ``partition_by_time`` divide the load's directory, before ``partition_by``.
         """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
@@ -203,9 +199,7 @@ _DAY_US = 24 * _HOUR_US
 
 
 def with_event_time(frame: DataFrame, column: str, grain: str) -> DataFrame:
-    """``frame`` with the columns of ``grain``, from a timestamp, or for days a date; null without a time. In
-    UTC whatever the session's time zone, so that a replay creates the same directories.
-    """
+    """In UTC whatever the session's time zone, so that a replay creates the same directories."""
     kind = next(
         (field.dataType.simpleString() for field in frame.schema.fields if field.name == column), None
     )

@@ -75,9 +75,7 @@ def versions_in_effect(history: Iterable[tuple[int, int | None]]) -> Iterator[in
 def commit_of_plan(
     table: str, commits: Iterable[TableCommit], ledger: Ledger, plan: Plan
 ) -> TableCommit | None:
-    """The commit that holds this plan, from ``commits`` in effect, newest first; None if it is missing.
-    Raises `LoadError` if table and ledger contradict each other, or the table holds a load twice.
-    """
+    """This plan's commit among ``commits``, newest first; `LoadError` if table and ledger disagree."""
     identity = ledger.identity()
     ours = [c for c in commits if (c.load, c.ledger) == (ledger.name, identity)]
     _refuse_repeated(table, ours)

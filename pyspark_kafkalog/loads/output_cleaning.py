@@ -28,10 +28,9 @@ _TEMPORARY = "_temporary"
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """Removable files of the table at ``location``, relative to it, with their total ``bytes``: ``unlisted``
-    in commits up to ``head``, or ``replaced`` by ``compactions``; ``directories`` hold nothing else.
-    ``young_count`` counts unlisted files that are too young. ``refused`` says why nothing may be removed, or
-    "".
+    """Removable files of the table at ``location``, relative to it: ``unlisted`` in commits up to ``head``,
+    or ``replaced`` by ``compactions``; ``directories`` hold nothing else. ``young_count`` counts unlisted
+    files that are too young. ``refused`` says why nothing may be removed.
     """
 
     location: str
@@ -46,9 +45,8 @@ class Removable:
 
 
 def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
-    """Removable files by table: unlisted and written before ``before_ms`` (UTC, epoch), or replaced by then.
-    Tables are known from the commits. Raises `LoadError` if a commit cannot be read, so the files it lists
-    are unknown.
+    """Removable files by table: unlisted and written before ``before_ms``, or replaced by then. Raises
+    `LoadError` if a commit, and so what it lists, cannot be read.
     """
     # Read before the directories are listed: a commit made meanwhile has a higher number.
     commits = ledger.history()
@@ -67,9 +65,8 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
 
 
 def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
-    """Remove these files, and directories left without data; can be repeated. The caller holds the ledger's
-    lock. First records in the ledger that rewinding to before the compactions is no longer possible. Raises
-    `LostRace`, having removed nothing, if another driver committed meanwhile, perhaps such a rewind.
+    """Remove these files, and directories left without data; repeatable. The caller holds the ledger's lock.
+    First records that a rewind to before the compactions is impossible: `LostRace` if one may just happen.
     """
     store = open_store(found.location)
     for number in found.compactions:

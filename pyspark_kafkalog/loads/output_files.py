@@ -118,9 +118,7 @@ def _keys(spark: SparkSession) -> Get:
 
 
 def table_store(path: str | os.PathLike[str]) -> FileStore:
-    """The store of the table at ``path``; commits list its ``location``. Raises `InvalidConfig` for a URL of
-    an unknown kind, or a path that Spark would take for a pattern.
-    """
+    """The store of the table at ``path``; `InvalidConfig` also for what Spark would take for a pattern."""
     text = os.fspath(path)
     if _GLOB & set(text):
         raise InvalidConfig(f"the output path is {text!r}; it must not contain * ? [ ] {{ }} \\")
@@ -143,9 +141,8 @@ def compaction_directory(number: int, run: str) -> str:
 
 
 def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
-    """Make this load the owner of ``path``, for files of this format, or check that it is. Raises `LoadError`
-    if another load or the original of a copied ledger owns it, if it holds files of another format or
-    directories of loads without a claim, or if it cannot be written.
+    """Make this load the owner of ``path``, or check that it is. `LoadError`: another load owns it or the
+    original of a copied ledger, or it holds files of another format or of unclaimed loads.
     """
     store = table_store(path)
     where, offsets = store.location, ledger.offsets_path
@@ -185,9 +182,7 @@ def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQU
 
 
 def check_not_copied(found: Claim, ledger: Ledger) -> None:
-    """Check that ``ledger`` is not a copy of the one that claimed the output, if that still exists: two
-    ledgers with one seal would number their loads alike and replace each other's output.
-    """
+    """Two ledgers with one seal would number their loads alike and replace each other's output."""
     theirs = Ledger.at(found.offsets, found.load)
     if theirs.location == ledger.location or theirs.identity() != found.ledger:
         return
@@ -217,9 +212,7 @@ def ledger_of(
     offsets: str | os.PathLike[str] | None = None,
     spark: SparkSession | None = None,
 ) -> Ledger:
-    """The ledger of the load that owns ``path``; ``offsets`` is its new directory if it was moved. Uses
-    ``spark``'s keys.
-    """
+    """The ledger of the load that owns ``path``; ``offsets``, its new directory. Uses ``spark``'s keys."""
     where = table_store(path).location
     if spark is not None:
         give_spark_keys(spark, where)
@@ -240,9 +233,8 @@ def ledger_of(
 
 
 def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
-    """The data files in directory ``inside`` of ``path``, synced before they are listed. Raises `LoadError`
-    if no load owns the path, its directory is missing, a file cannot be read, or there are files of more than
-    one write.
+    """The data files in directory ``inside`` of ``path``, synced before they are listed. Raises `LoadError`,
+    also for files of more than one write.
     """
     store = table_store(path)
     where = store.location

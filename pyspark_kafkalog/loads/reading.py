@@ -73,9 +73,8 @@ def table_of(
     *,
     guess: bool = True,
 ) -> DataFrame:
-    """These files of loads and compactions below ``url`` as one table, by default with the columns of the
-    oldest files, like Spark's own reader. Without ``guess`` directory columns other than ``load`` are
-    strings.
+    """These files as one table, by default with the columns of the oldest ones, like Spark's own reader.
+    Without ``guess`` directory columns other than ``load`` are strings.
     """
     reader = spark.read.options(**options).option("basePath", url).format(format)
     given = {name.lower(): value for name, value in options.items()}
@@ -120,9 +119,8 @@ def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
 def common_types(
     schemas: Sequence[StructType], values: Sequence[Mapping[str, Collection[str]]], *, guess: bool = True
 ) -> dict[str, DataType]:
-    """Types of directory columns with which the kinds of directories can be read as one table. Spark guesses
-    a type per kind from ``values``. Where the kinds differ the column becomes a string, unless all are
-    numbers; without ``guess`` all become strings.
+    """Types with which the kinds of directories can be read as one table: Spark's guess from ``values`` if
+    the kinds agree or all are numbers, else (and without ``guess``) strings.
     """
     from pyspark.sql.types import StringType
 

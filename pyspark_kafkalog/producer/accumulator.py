@@ -26,11 +26,10 @@ _order = attrgetter("order")
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """*Guarded by its accumulator's lock.* Keeps a partition's records in order through all failures.
-
-    A failed batch is retried alone, before later ones. A batch keeps the sequence numbers of its first
-    sending, unless `_restart` assigns new ones. Until the broker has stored a batch of an identity, only one
-    is in flight: it accepts any first number from an unknown producer, so a later one could overtake it.
+    """*Guarded by its accumulator's lock.* Keeps a partition's records in order: a failed batch is retried
+    alone, before later ones, with its first sequence numbers unless `_restart` assigns new ones. Until the
+    broker has stored a batch of an identity, only one is in flight: it accepts any first number from an
+    unknown producer.
     """
 
     tp: TopicPartition
@@ -145,11 +144,9 @@ Failed = Callable[[ProducerBatch, KafkaError], "KafkaError | None"]
 
 
 class Accumulator:
-    """*Thread-safe.* Its lock guards every queue, and every batch until it is taken.
-
-    Application threads append; the sender takes, retries and settles. ``wake`` is called when the sender
-    should look earlier than planned, ``on_settled`` for each batch with callbacks before waiting threads
-    wake. Both run under the lock and must return at once.
+    """*Thread-safe.* Its lock guards every queue, and every batch until it is taken. Application threads
+    append; the sender takes, retries and settles. ``wake`` (look earlier than planned) and ``on_settled``
+    (before waiting threads wake) run under the lock and must return at once.
     """
 
     def __init__(
@@ -301,11 +298,9 @@ class Accumulator:
     def repeat_refused(self, batch: ProducerBatch, not_before: float, *, new_id: bool) -> bool:
         """Retry a batch whose sequence numbers the broker refused. True if it gets new ones.
 
-        The refusal may be explained by an earlier batch that will be retried. Otherwise the broker misses a
-        batch that failed for good, or has forgotten the producer, and would refuse the old numbers for ever.
-        New ones are safe then, as the broker has stored neither this batch nor a later one (unknown for an
-        earlier batch whose response was lost). ``new_id`` requests another producer id instead of the next
-        epoch.
+        If no earlier batch that will be retried explains the refusal, the broker misses a batch that failed
+        for good, or has forgotten the producer. New numbers are safe then, as it has stored neither this
+        batch nor a later one. ``new_id`` requests another producer id instead of the next epoch.
         """
         with self._lock:
             queue = self._queues[batch.tp]

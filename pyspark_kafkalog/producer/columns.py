@@ -93,10 +93,9 @@ class Cells:
 
 
 class ArrowRows:
-    """*Immutable.* Some rows of one Arrow batch, in their own order; methods as in `Columns`.
-
-    ``rows`` are cell indexes; ``times`` and ``sizes`` (bounds in bytes) belong to them. ``partitions`` are
-    the caller's choices or `ANYWHERE`; None without any. ``one_time``: all times are the same.
+    """*Immutable.* Some rows of one Arrow batch: the cells ``rows``, with their ``times`` and ``sizes``
+    (bounds in bytes). ``partitions``: the caller's choices or `ANYWHERE`, or None. ``one_time``: all times
+    are the same.
     """
 
     def __init__(

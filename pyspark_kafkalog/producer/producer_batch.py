@@ -32,10 +32,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerBatch:
-    """*Guarded by its accumulator's lock* until taken, then owned by the sender's thread.
-
-    The result, which `Delivery` reads, is written once, under the lock. ``order`` sorts a partition's
-    batches by their records. ``size`` bounds the uncompressed batch, and is charged to the buffer.
+    """*Guarded by its accumulator's lock* until taken, then owned by the sender's thread; the result is
+    written once, under the lock. ``order`` sorts a partition's batches. ``size`` bounds the uncompressed
+    batch.
     """
 
     tp: TopicPartition

@@ -23,9 +23,8 @@ from pyspark_kafkalog.types import TopicPartition
 
 
 class ProducerMetadata:
-    """*Thread-safe.* Owns the producer's `Cluster`, guarded by a lock that is held during its I/O.
-
-    The view is immutable and replaced as a whole, so reads need no lock. ``version`` changes with it.
+    """*Thread-safe.* Owns the producer's `Cluster`, guarded by a lock held during its I/O. The view is
+    replaced as a whole, with its ``version``, so reads need no lock.
     """
 
     def __init__(self, config: ProducerConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:

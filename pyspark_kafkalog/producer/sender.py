@@ -113,10 +113,8 @@ class BackgroundTasks:
 
 
 class Sender:
-    """*Owned by its own thread*; `start`, `stop` and `join` may be called from any.
-
-    The loop never blocks on one broker: connecting, looking up leaders and requesting a producer id are
-    `BackgroundTasks`. It ends when the accumulator is closed and empty, or at `stop`.
+    """*Owned by its own thread*; `start`, `stop` and `join` may be called from any. The loop never blocks on
+    one broker (`BackgroundTasks`). It ends when the accumulator is closed and empty, or at `stop`.
     """
 
     def __init__(

@@ -64,9 +64,7 @@ def read_notes(data_directory: Path, files: FileSystem) -> Notes:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Facts about a log besides its files. ``stopped_cleanly``: None if unknown. ``clean_state``: as `Notes`.
-    ``gaps_allowed``: the topic is compacted, so without a segment list gaps may be the cleaner's.
-    """
+    """What else is known of a log. ``gaps_allowed``: it is compacted, so gaps may be the cleaner's."""
 
     stopped_cleanly: bool | None = None
     clean_state: tuple[int, ...] = ()

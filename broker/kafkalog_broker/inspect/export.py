@@ -40,9 +40,7 @@ _MOST_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition to export. ``gaps_allowed``: the topic is compacted. ``torn_from``: a torn end from this
-    offset on is left out; None: nothing may be torn.
-    """
+    """A partition to export. A torn end from ``torn_from`` on is left out; None: nothing may be torn."""
 
     place: PartitionPlace
     topic_id: UUID
@@ -76,9 +74,7 @@ def export(
     writing: FileSystem,
     progress: Callable[[int], object] = lambda _: None,
 ) -> list[Exported]:
-    """Copy ``sources`` to a new directory ``target``; returns the results in the same order. All or nothing.
-    Raises `InvalidConfig`: ``target`` is not free; `CorruptMessage`: a log is damaged; `StorageError`.
-    """
+    """Copy ``sources`` to a new directory ``target``; returns the results in their order. All or nothing."""
     target = target.absolute()
     done = []
     with _staging(target, writing) as staging:

@@ -1,7 +1,5 @@
-"""Finds partitions and segments in a data directory offline; how to check each log family.
-
-Reads our directories, copies of them, and Apache Kafka's (``topic-0``, ``<20 digits>.log``). A broker may
-change files between two reads: apparent damage is checked again, and counts if found twice.
+"""Finds partitions and segments offline, in our directories, copies and Apache Kafka's (``topic-0``). A
+broker may change files between two reads, so apparent damage counts only if found twice.
 """
 
 from __future__ import annotations
@@ -113,9 +111,7 @@ INSPECTIONS: Mapping[str, Inspection] = MappingProxyType(
 
 
 def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspection:
-    """How to inspect the segments in ``directory``: by its topic's record, else ``partition.metadata``, else
-    ``otherwise``. Raises `InvalidConfig`, `StorageError`: an unknown generation; `OSError`.
-    """
+    """By the topic's record, else ``partition.metadata``, else ``otherwise``."""
     family_of(otherwise)
     generation = _of_record(directory, files)
     if generation is None:

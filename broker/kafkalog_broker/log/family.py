@@ -25,11 +25,8 @@ MAX_DECOMPRESSED_BYTES = 32 << 20
 
 
 class AppendResult(NamedTuple):
-    """Where an append went.
-
-    ``log_append_time_ms`` is -1 for producer time. ``duplicate``: an earlier request appended it at these
-    offsets; ``record_count`` is then 0. ``converted_count`` records were rewritten, for the topic's format or
-    to number compressed v0 and v1 sets. ``stable``: in no open transaction.
+    """Where an append went. ``log_append_time_ms`` is -1 for producer time. ``duplicate``: appended earlier,
+    at these offsets. ``converted_count`` records were rewritten. ``stable``: in no open transaction.
     """
 
     base_offset: int
@@ -51,11 +48,9 @@ class Unnumbered(NamedTuple):
 
 
 class CheckedBatch(NamedTuple):
-    """A batch that may be appended; ``header`` only if it names a producer.
-
-    ``offset_count``: one per record, or in 0.7 one per byte. ``named_delta``: from its first offset to the
-    one naming it (compressed v0 and v1 sets: the last). ``rewritten``: its records are encoded again;
-    ``inner``: set if that must wait for numbering.
+    """A batch that may be appended; ``header`` only if it names a producer. ``offset_count``: one per record,
+    or in 0.7 per byte. ``named_delta``: from its first offset to the one naming it (compressed v0 and v1
+    sets: the last). ``inner``: to be encoded again once numbered.
     """
 
     size: int
@@ -104,9 +99,7 @@ class Check(Protocol):
     def __call__(
         self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
     ) -> Checked:
-        """Return the data, possibly converted or cut to whole entries, and its batches; or raise
-        `KafkaError`. ``at_once``: raise `TakesLong` instead of taking more than a few ms.
-        """
+        """The data, perhaps converted, and its batches; `TakesLong` if ``at_once`` does not suffice."""
 
 
 Number = Callable[[memoryview, list[CheckedBatch], int, "int | None", int], Checked]
@@ -116,9 +109,7 @@ in rewritten data. Returns the data and the batches with new sizes and times. Ra
 
 
 class Producers:
-    """*Not thread-safe: the log's lock guards it.* A log's producer state; this one is of logs whose messages
-    name no producer.
-    """
+    """*Guarded by the log's lock.* A log's producer state; this one for messages that name no producer."""
 
     loaded = True
     """Set by the log after `load` and `replay`."""

@@ -13,10 +13,9 @@ from pyspark_kafkalog.formats.batch import MAGIC
 
 
 class FileSlice:
-    """*Not thread-safe: one owner at a time.* ``size`` bytes of a file, from ``position`` on.
-
-    Keeps its file open until closed or collected, even if the segment is deleted. ``len()`` is the whole
-    size, however much is sent. ``aborted``: transactions that ``read_committed`` readers skip, by marker.
+    """*Not thread-safe: one owner at a time.* Keeps its file open until closed or collected, even if the
+    segment is deleted. ``len()`` is the whole size, however much is sent. ``aborted``: for
+    ``read_committed``.
     """
 
     __slots__ = ("_file", "_formats", "_sent", "aborted", "position", "size")

@@ -1,8 +1,5 @@
-"""Tables of the two log families, the only place where generations differ; and their topic name rules.
-
-Offline tools have their own: `kafkalog_broker.inspect.inspection`. Sources: 0.7.2 ``log/Log.scala``,
-``log/LogManager.scala``, ``utils/TopicNameValidator.scala``; Kafka 3.9 ``UnifiedLog``,
-``LogSegment.shouldRoll``.
+"""The only place where generations differ. Sources: 0.7.2 ``log/Log.scala``, ``log/LogManager.scala``,
+``utils/TopicNameValidator.scala``; Kafka 3.9 ``UnifiedLog``, ``LogSegment.shouldRoll``.
 """
 
 from __future__ import annotations

@@ -50,9 +50,8 @@ _NUMBERINGS = 3
 
 class Log:
     """*Thread-safe.* Readers take no lock: they see an immutable tuple of segments and a published end.
-
-    ``_lock`` guards what an append changes. ``_maintenance``, taken before it, allows one flush or retention
-    run at a time; syncs run without ``_lock``, so appends continue.
+    ``_lock`` guards appends; ``_maintenance``, taken before it, flush and retention, which sync without
+    ``_lock``.
     """
 
     def __init__(
@@ -135,11 +134,9 @@ class Log:
         guard: Guard | None = None,
         at_once: bool = False,
     ) -> AppendResult:
-        """Append whole batches, numbering them in place, or 0.7 messages. All or nothing.
-
-        Readers see the records on return, in 0.7 once flushed. ``internal``: the broker's own batches, which
-        skip the sequence check. ``guard`` is entered before the lock and left after the write. Raises as the
-        family's check and `ProducerState.check`; `StorageError`; `TakesLong`, only with ``at_once``.
+        """Append whole batches, numbering them in place, or 0.7 messages. All or nothing. Readers see them on
+        return, in 0.7 once flushed. ``internal`` batches, the broker's own, skip the sequence check.
+        ``guard`` is entered before the lock and left after the write.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config
@@ -284,9 +281,7 @@ class Log:
                 return FileSlice.empty()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record at or after this time; None if there is none.
-        Raises as `read` and `check_timed`; `MessageTooLarge`: the batch is too large to open.
-        """
+        """Timestamp and offset of the first record at or after this time; None if there is none."""
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
@@ -333,9 +328,7 @@ class Log:
         return since is not None and (monotonic_now - since) * 1000 >= self.config.flush_ms
 
     def flush(self, *, wait: bool = True) -> None:
-        """Make everything appended so far durable; without ``wait`` not while another flush or deletion runs.
-        Raises `StorageError`: the directory is offline.
-        """
+        """Make all that was appended durable; without ``wait`` not while another flush or deletion runs."""
         if self._maintenance.acquire(blocking=wait):
             try:
                 grown = self._flush()
@@ -348,9 +341,7 @@ class Log:
             self._tools.grown(self.topic_partition, grown)
 
     def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
-        """Drop the oldest segments that ``policy`` allows; returns their renamed files, to be removed.
-        Running reads continue. Raises `StorageError`, and as the policy.
-        """
+        """Drop the oldest segments that ``policy`` allows; returns their renamed files, to be removed."""
         with self._maintenance:
             self._end_swap()
             asked = self.segments
@@ -427,9 +418,7 @@ class Log:
             self._swap = None
 
     def delete_before(self, offset: int) -> list[Path]:
-        """Durably move the log's start up to ``offset``; returns the dropped segments' files, as `retire`.
-        Raises `OffsetOutOfRange`: above the log's end; `StorageError` (disk full: no change).
-        """
+        """Durably move the log's start up to ``offset``; returns the dropped segments' files, as `retire`."""
         grown = 0
         try:
             with self._maintenance:

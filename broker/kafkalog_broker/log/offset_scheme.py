@@ -162,10 +162,8 @@ Frames = Callable[[int, int, int], Iterator[Frame]]
 
 
 class LogicalOffsets:
-    """Offsets that count records, with a sparse offset index and a sparse time index.
-
-    At most one row per ``interval_bytes`` of the segment: (relative offset, position) of a frame; (largest
-    time so far, relative offset of its frame).
+    """Offsets that count records, with sparse indexes of at most one row per ``interval_bytes``: (relative
+    offset, position) of a frame; (largest time so far, relative offset of its frame).
     """
 
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:

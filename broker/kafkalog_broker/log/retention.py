@@ -93,10 +93,8 @@ class PolicyFailed(KafkaError):
 
 
 def policy_named(name: str) -> PolicyMaker:
-    """Load a user's policy ``module:Class``, for topics whose ``cleanup.policy`` contains delete.
-
-    The class is called with a topic's `LogConfig` before each check of a log. Its exceptions become
-    `PolicyFailed`, except KeyboardInterrupt. Raises `InvalidConfig`: it cannot be imported, or is no policy.
+    """Load a user's policy ``module:Class``, called with a topic's `LogConfig` before each check of a log.
+    Its exceptions become `PolicyFailed`, except KeyboardInterrupt.
     """
     module, _, cls = name.partition(":")
     if not module or module.startswith(".") or not cls.isidentifier():
@@ -146,9 +144,7 @@ def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now
 def just_written(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
 ) -> list[SegmentFacts]:
-    """Expired segments written within the last hour: they go because of old record timestamps. Empty for a
-    user's policy, which is not asked twice.
-    """
+    """Expired segments written within the last hour, by old record timestamps; not for a user's policy."""
     if not isinstance(policy, Either):
         return []
     by_file = [replace(segment, age_timestamp=segment.modified_ms) for segment in segments]
@@ -174,11 +170,9 @@ def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str
 def offsets_before(
     segments: Sequence[SegmentFacts], readable_end: int, now_ms: int, timestamp: int, max_count: int
 ) -> tuple[int, ...]:
-    """Base offsets of segments last modified at or before ``timestamp``, newest first, at most ``max_count``.
-
-    ``readable_end``, with time ``now_ms``, comes first if the last segment has readable data.
-    `LATEST_TIMESTAMP` means all of these, `EARLIEST_TIMESTAMP` the oldest only, other negative times none.
-    Sources: 0.7.2 ``Log.getOffsetsBefore``, Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
+    """Base offsets of segments last modified at or before ``timestamp``, newest first, at most ``max_count``;
+    first ``readable_end`` at ``now_ms``, if the last segment has readable data. Sources: 0.7.2
+    ``Log.getOffsetsBefore``, Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
     """
     # A segment that begins above the flushed end is not readable yet.
     found = [(s.base_offset, s.modified_ms) for s in segments if s.base_offset <= readable_end]

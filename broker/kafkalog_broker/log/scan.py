@@ -1,6 +1,4 @@
-"""Scans of segments that may be damaged, one for each log family: entries and damaged ranges.
-
-0.7 entries have no offset and little else to recognize them by, so after damage one counts only if its
+"""Scans of segments that may be damaged, one for each log family. A 0.7 entry after damage counts only if its
 checksum is right and the end of the file or another possible entry follows it.
 """
 

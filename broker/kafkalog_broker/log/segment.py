@@ -52,10 +52,8 @@ def base_offset_of(name: str) -> int | None:
 
 
 class Segment:
-    """Frames ``[base_offset, next_offset)`` in ``size`` bytes of one file.
-
-    *Thread-safe for reading.* Changes need the log's lock. ``size`` is published last, so a reader never sees
-    half an append. ``_load_lock`` guards ``_scheme``, the indexes, loaded or rebuilt on first use.
+    """Frames ``[base_offset, next_offset)`` in one file. *Thread-safe for reading.* Changes need the log's
+    lock; ``size`` is published last. ``_load_lock`` guards ``_scheme``, the indexes, made on first use.
     """
 
     def __init__(
@@ -258,9 +256,7 @@ class Segment:
     def first_at_or_after(
         self, timestamp: int, end_offset: int, start_offset: int = 0
     ) -> tuple[int, int] | None:
-        """Timestamp and offset of the first record in ``[start_offset, end_offset)`` at or after
-        ``timestamp``. Raises as `slice`; `MessageTooLarge`: a batch exceeds `MAX_DECOMPRESSED_BYTES`.
-        """
+        """Timestamp and offset of the first record at or after this time, between these offsets."""
         for frame in self.frames(self._index().start_for_timestamp(timestamp)):
             if frame.first_offset >= end_offset:
                 return None

@@ -88,9 +88,7 @@ class Missing:
 def missing_segments(
     listed: SegmentList, sizes: Mapping[int, int], durable_offset: int, *, names: Mapping[int, str]
 ) -> list[Missing]:
-    """Listed segments that are missing or too short; ``sizes`` and ``names`` are by base offset. Above
-    ``durable_offset`` a crash may shorten a full segment, and lose an active one without a later one.
-    """
+    """Missing or too short ones. A crash may shorten a full segment above ``durable_offset``."""
     missing = []
     for segment in listed.full:
         size = sizes.get(segment.base_offset)

@@ -1,7 +1,5 @@
-"""Walks over a segment's entries: `walk_frames`, `SegmentCheck` after a crash, and `salvage`.
-
-The first two stop at damage, since nothing after it may be served. `salvage` continues, and reports entries
-and damaged ranges. `scan` has an `EntryLayout` for each log family.
+"""Walks over a segment's entries. `walk_frames` and `SegmentCheck` stop at damage, since nothing after it may
+be served; `salvage` continues. `scan` has an `EntryLayout` for each log family.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ _CRC = struct.Struct(">I")
 def walk_frames(
     file: File, fmt: MessageFormat, start: int, end: int, offset: int, *, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[Frame]:
-    """Frames in bytes ``[start, end)`` of the file, by their headers; ``start`` must be a frame's beginning.
-    ``offset`` is its offset, used only for 0.7. `Frame.position` counts from the beginning of the file.
-    """
+    """Frames in bytes ``[start, end)`` by their headers; ``offset`` of the first is only used for 0.7."""
     buf = memoryview(b"")
     origin = position = start  # file position of the buffer; of the next frame
     while position < end:
@@ -214,10 +210,8 @@ class EntryLayout(Protocol):
 
 
 def salvage(window: Window, layout: EntryLayout, *, start: int = 0) -> Iterator[CandidateEntry | Damage]:
-    """Entries and damage from ``start`` on, in order and without gaps; in bounded memory.
-
-    An entry with a bad checksum counts if another seems to follow and it does not contain the following ones;
-    else its length is untrusted.
+    """Entries and damage from ``start`` on, without gaps, in bounded memory. An entry with a bad checksum
+    counts if another seems to follow and it does not contain the following ones.
     """
     position = start
     while position < window.size:
@@ -283,9 +277,7 @@ def _is_sound(window: Window, layout: EntryLayout, position: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """The valid beginning of a segment: ``size`` bytes up to ``next_offset``; ``fault``: why it ends there,
-    or None. ``damaged``: invalid places in it that were durable, and are kept.
-    """
+    """The valid beginning of a segment; ``fault``: why it ends. ``damaged``: kept places in it."""
 
     size: int
     next_offset: int
@@ -295,10 +287,9 @@ class Survivors:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """Checks ``size`` bytes of a segment from its beginning; ``on_frame`` gets each valid frame: complete,
-    with a good checksum, its offsets following the previous ones (``gaps_allowed``: rising) and below
-    ``end_offset``. Stops at the first invalid one; below ``durable_offset``, where damage cannot be the
-    crash's, it continues at what ``scan`` finds. Raises `OSError`.
+    """Checks a segment from its beginning; ``on_frame`` gets each valid frame: complete, sound, its offsets
+    following the previous ones (``gaps_allowed``: rising). Stops at the first invalid one; below
+    ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds.
     """
 
     file: File

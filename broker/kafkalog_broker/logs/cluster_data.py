@@ -71,9 +71,7 @@ def set_partitions_aside(
     leaving: Iterable[Log | OfflineLog],
     staying: Collection[int],
 ) -> StoredTopic | None:
-    """Move partitions and a copy of the topic's record to ``.aside/<topic id>`` of their data directories.
-    Returns the new record for those ``staying``, if any. Raises `OSError`; call again to continue.
-    """
+    """Move partitions to ``.aside/<topic id>``; returns the record for those ``staying``. May be repeated."""
     for each in leaving:
         aside = each.directory.path / ASIDE_DIRECTORY / encode_id(topic.topic_id)
         if not aside.exists():

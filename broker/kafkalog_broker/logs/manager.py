@@ -135,8 +135,7 @@ class LogManager:
 
     def start(self) -> None:
         """Lock the directories, complete what a crash interrupted, and open every log; skips failed disks.
-        Raises `StorageError`: a directory is in use, none works, or a record is unreadable; `InvalidConfig`:
-        the directories belong to another broker or to different clusters.
+        Raises `StorageError`, and `InvalidConfig` for directories of other brokers or clusters.
         """
         with self._lock:
             opened: dict[DataDirectory, dict[str, str]] = {}
@@ -339,9 +338,7 @@ class LogManager:
             self._settle(self._making, name)
 
     def set_defaults(self, defaults: LogConfig, settings: Mapping[str, str]) -> None:
-        """Apply new ``defaults`` to all topics; every directory stores the ``settings`` they come from.
-        After `StorageError` the old ones apply until the next start.
-        """
+        """Apply new ``defaults``, stored as ``settings``; after `StorageError` only at the next start."""
         with self._lock:
             change = self._settings_change + 1
             for directory in self._online():
@@ -368,9 +365,7 @@ class LogManager:
         return self._make_defaults(newest)
 
     def set_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace a topic's own properties.
-        Raises `UnknownTopicOrPartition`; `InvalidConfig`; `StorageError`: nothing changed.
-        """
+        """Replace a topic's own properties; after `StorageError` nothing is changed."""
         with self._lock:
             old = self._topic(name)
             config = self.defaults.overridden(overrides)

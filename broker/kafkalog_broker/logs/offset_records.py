@@ -121,9 +121,7 @@ class _Pending(NamedTuple):
 
 
 class PendingOffsets:
-    """*Not thread-safe: its shard's lock guards it.* Offsets by producer, until its transaction ends. The
-    record latest in the log counts, whenever its transaction commits.
-    """
+    """*Guarded by its shard's lock.* By producer; the latest in the log counts, whenever it commits."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[OffsetKey, _Pending]] = {}

@@ -100,9 +100,7 @@ def make_partitions(
     starts: Mapping[int, int],
     load: dict[DataDirectory, int],
 ) -> dict[TopicPartition, Log]:
-    """Create directories and logs of a topic whose name is reserved, each in the data directory with the
-    least ``load``; all or none. A log begins at its offset in ``starts``, or 0. Raises `StorageError`.
-    """
+    """Directories and logs of a reserved topic, each where ``load`` is least; all or none."""
     made: dict[TopicPartition, Log] = {}
     for number in numbers:
         partition = TopicPartition(name, number)

@@ -79,9 +79,7 @@ class _Contents:
 
 @dataclass(slots=True)
 class Startup:
-    """*Not thread-safe: runs once, before the logs are published.* Reads topics, the directory of each one's
-    record, and logs; ``_tools`` are by generation.
-    """
+    """*Not thread-safe: runs once, before the logs are published.* ``_tools`` are by generation."""
 
     _directories: Sequence[DataDirectory]
     _defaults: LogConfig

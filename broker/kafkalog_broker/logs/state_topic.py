@@ -47,9 +47,7 @@ class Placement(Protocol):
         """Number of partitions: 0 if the cluster has no such topic, None if not known yet."""
 
     def refusal(self, number: int) -> KafkaError | None:
-        """Why this broker does not keep a partition's state now, or None: NOT_COORDINATOR, another broker
-        keeps it; COORDINATOR_NOT_AVAILABLE, its data was lost; COORDINATOR_LOAD_IN_PROGRESS, it is about to.
-        """
+        """The error if this broker does not keep a partition's state now, lost it, or is about to load it."""
 
 
 Appended = Callable[[TopicPartition, int], None]
@@ -82,9 +80,7 @@ class Stored:
 
 
 class Shard(Generic[S]):
-    """*Thread-safe: ``lock`` guards all.* One partition of the topic and its ``state``; the lock is held over
-    append and state change, to keep log order. A shard that was ``given_up`` is replaced, not used again.
-    """
+    """*Thread-safe: ``lock`` guards all*, over append and state change, to keep log order."""
 
     def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
         self.partition = partition
@@ -116,9 +112,7 @@ class Shard(Generic[S]):
 
 
 class StateTopic(Generic[S]):
-    """*Thread-safe.* An internal topic's partitions, each with its share of a coordinator's state.
-    ``shards`` is replaced under ``_opening``. ``_reading`` lets one thread load shards at a time.
-    """
+    """*Thread-safe.* ``shards`` is replaced under ``_opening``; ``_reading`` serializes loading."""
 
     def __init__(
         self,
@@ -201,8 +195,7 @@ class StateTopic(Generic[S]):
 
     def shard_of(self, key: str) -> Shard[S]:
         """The shard of a group or transactional id. A single broker creates the topic if missing; in a
-        cluster only `open` does, as request threads must not wait for ZooKeeper. Raises `ServerError`
-        NOT_COORDINATOR: the topic does not exist; `KafkaError`: it cannot be created or located.
+        cluster only `open` does, as request threads must not wait for ZooKeeper.
         """
         if not self.shards:
             if self._placement is None:
@@ -215,9 +208,7 @@ class StateTopic(Generic[S]):
     def append(
         self, shard: Shard[S], records: Sequence[NewRecord], producer: tuple[int, int] | None = None
     ) -> int:
-        """Append all ``records``, or none, in the transaction of ``producer`` (id, epoch) if given; returns
-        the first offset. Caller holds the lock. Raises `KafkaError`: it failed, or the shard is not ours.
-        """
+        """Append all or none, as ``producer`` (id, epoch); returns the first offset. The caller locks."""
         return self.append_encoded(shard, encode_records(records, producer))
 
     def append_encoded(self, shard: Shard[S], data: bytearray) -> int:

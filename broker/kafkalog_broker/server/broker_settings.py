@@ -65,10 +65,7 @@ class BrokerSettings:
         return self.changed.for_this if name else self.changed.for_all
 
     def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Replace the changed properties of this broker, or of all brokers if ``name`` is empty. Raises
-        `InvalidRequest`: not changeable while the broker runs, or an illegal value; `InvalidConfig`: unknown;
-        `StorageError`: nothing has changed.
-        """
+        """Change this broker's properties, or if ``name`` is empty all brokers'; all or none."""
         with self._lock:
             wanted = self.changed._replace(**{"for_this" if name else "for_all": dict(overrides)})
             config = self._with(wanted)

@@ -18,9 +18,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """*Not thread-safe: guarded by the lock of its `DelayedFetches`.* ``missing_bytes`` counts down as its
-    distinct ``partitions`` grow; ``complete`` reads again and answers.
-    """
+    """*Guarded by its `DelayedFetches`' lock.* ``missing_bytes`` counts down as ``partitions`` grow."""
 
     partitions: Collection[TopicPartition]
     missing_bytes: int
@@ -138,9 +136,8 @@ _MAX_CLIENTS = 10_000
 
 
 class FetchTurns:
-    """*Thread-safe: ``_lock`` guards the table.* The first partition that an answer left out, by client.
-    Without fetch sessions a client may list its partitions in the same order each time, and the last ones
-    would starve. It is only a hint: the next request may not have that partition.
+    """*Thread-safe: ``_lock`` guards the table.* The first partition that an answer left out, by client: it
+    may list its partitions in the same order each time, and the last ones would starve. Only a hint.
     """
 
     def __init__(self, max_clients: int = _MAX_CLIENTS) -> None:

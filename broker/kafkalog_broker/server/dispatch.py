@@ -59,10 +59,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """*Thread-safe: every part is.* The broker's parts that handlers use. ``endpoint`` returns the host and
-    port for clients; a call, because port 0 is resolved late. ``config`` is the startup configuration,
-    ``settings`` the current one. ``transaction_work`` has its own thread. The last three are set only with
-    ZooKeeper. Without an ``authorizer`` everything is allowed.
+    """*Thread-safe: every part is.* ``endpoint`` is a call because port 0 is resolved late. ``config`` is the
+    startup configuration, ``settings`` the current one. The last three are set only with ZooKeeper. Without
+    an ``authorizer`` everything is allowed.
     """
 
     config: BrokerConfig

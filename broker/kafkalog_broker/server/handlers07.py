@@ -1,8 +1,4 @@
-"""The five requests of Kafka 0.7.
-
-A handler returns an answer, or None if the protocol has none. An exception closes the connection, the only
-error a client of 0.7 can notice.
-
+"""The five requests of Kafka 0.7. An exception closes the connection, the only error its clients can notice.
 To 0.7 every legal name is a topic, whose partitions exist before their logs do.
 """
 
@@ -192,9 +188,7 @@ HANDLERS: Mapping[type, tuple[v07.RequestType, Handler07]] = MappingProxyType(
 def _guarded(
     handler: Handler07, request: Any, services: Services, authorizer: Authorizer, session: Session
 ) -> v07.Response | None:
-    """A denied read gets 0.7's code for unknown errors; a denied write closes the connection, as it has no
-    answer.
-    """
+    """A denied read gets 0.7's code for unknown errors; a denied write closes the connection."""
     if isinstance(request, v07.ProduceRequest | v07.MultiProduceRequest):
         parts = request.produces if isinstance(request, v07.MultiProduceRequest) else (request,)
         known = services.topics.all()
@@ -230,9 +224,8 @@ def _guarded(
 
 
 class Dispatcher07:
-    """*Thread-safe: it has no state of its own.* There is no correlation id: the channel keeps answers in the
-    order of requests. A request that cannot be decoded, or fails without having an answer, closes its
-    connection.
+    """*Thread-safe.* The channel keeps answers in order. A request that cannot be decoded, or fails without
+    having an answer, closes its connection.
     """
 
     def __init__(self, services: Services) -> None:

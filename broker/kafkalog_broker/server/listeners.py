@@ -404,9 +404,8 @@ class SecuredSession(Session):
 
 @dataclass(eq=False)
 class LoginGate:
-    """*Thread-safe: its only state is in sessions, each in its processor's thread.* The handler of a SASL
-    listener: passes requests to ``handler`` once their client has logged in. ``after`` runs a function in
-    another thread after some seconds: for answers to failed logins.
+    """*Thread-safe: its only state is in sessions, each in its processor's thread.* Passes requests to
+    ``handler`` after the login. ``after`` runs a function later: for answers to failed logins.
     """
 
     handler: RequestHandler

@@ -49,9 +49,7 @@ class TimeAllowance:
 
 
 class Allowance:
-    """*Not thread-safe: one request's.* Bytes that may still be read and made; one message set may overdraw
-    it.
-    """
+    """*Not thread-safe.* Bytes that one request may still read and make; one message set may overdraw it."""
 
     __slots__ = ("_left", "_size", "_whole", "short")
 
@@ -150,9 +148,8 @@ Views = Mapping[str, View]
 
 @dataclass(eq=False)
 class LogAccess:
-    """*Thread-safe: it changes nothing.* The log manager's logs, as a listener's handlers may use them:
-    appends to topics of another family are refused; reads of those go through the family's view, if there is
-    one. With an ``ownership``, partitions of other brokers are refused.
+    """*Thread-safe: it changes nothing.* The logs as a listener's handlers may use them: none of other
+    brokers, no appends to topics of another family, whose reads go through the family's view, if any.
     """
 
     logs: LogManager

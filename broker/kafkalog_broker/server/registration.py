@@ -72,10 +72,7 @@ class Registration:
 
     Call `connect`, `agree_on_cluster`, `look`, `start` and `stop`, in this order. `start` registers in the
     caller's thread, so that startup fails if the id is in use. From then on the thread ``registration``
-    writes the differences: after `changed`, after a session was renewed, and after a pause if something
-    failed. Only the registering thread touches ``_made``; it also runs `Membership.reconcile`.
-
-    ``ownership`` and ``registry`` are set with a listener of Kafka 0.8 or later.
+    writes the differences; only the registering thread touches ``_made`` and runs `Membership.reconcile`.
     """
 
     def __init__(
@@ -138,9 +135,7 @@ class Registration:
         return self._cluster
 
     def look(self) -> None:
-        """Read the cluster's topics and brokers before clients ask: a client that hears that its topic does
-        not exist may drop its records. Raises `ConnectionLost`.
-        """
+        """Read topics and brokers first: a client that hears of a missing topic may drop its records."""
         if self.registry is not None:
             self._see_brokers()
             self.registry.look()
@@ -167,9 +162,8 @@ class Registration:
         membership: Membership | None = None,
         reconciled: Callable[[], object] = lambda: None,
     ) -> None:
-        """Set what to register: the address of each protocol, and the topics, which are read each time.
-        ``listeners`` are those of 0.8 and later. The registering thread calls ``reconciled`` after each
-        reconciliation, and when another broker has our id.
+        """Set what to register: each protocol's address, and the topics, read each time. ``reconciled`` is
+        called after each reconciliation, and when another broker has our id.
         """
         since_ms = self._clock.time_ms()
         self._topics = topics
@@ -336,9 +330,8 @@ class Registration:
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* The ``offsets`` znodes of groups, shared with consumers that use ZooKeeper directly. It
-    may take seconds to answer, so `in_turn` runs the work of each request on one thread,
-    ``zookeeper-offsets``.
+    """*Thread-safe.* The ``offsets`` znodes of groups. ZooKeeper may take seconds to answer, so `in_turn`
+    runs each request's work on one thread, ``zookeeper-offsets``.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout) -> None:
@@ -350,9 +343,7 @@ class ZooKeeperOffsets:
         self._worker.submit(work)
 
     def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
-        """The next offset, or None. Raises `ServerError`: no answer (retriable), or an illegal name;
-        `MalformedNode`.
-        """
+        """The next offset, or None. Raises `ServerError` or `MalformedNode`."""
         try:
             offset = registries.read_group_offset(
                 self._session, self._layout, group, partition.topic, self._name(partition)

@@ -43,11 +43,8 @@ _T = TypeVar("_T")
 
 class Topics:
     """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them. Readers take no
-    lock: the manager returns snapshots, and does not let two requests create one topic. ``_changing`` is held
-    while `watch`'s callback runs.
-
-    With a ``membership``, set before the start, the topics of 0.8 and later are the cluster's, with the
-    partitions of all brokers, and changes are registered in ZooKeeper first.
+    lock; ``_changing`` is held while `watch`'s callback runs. With a ``membership``, set before the start,
+    the topics of 0.8 and later are the cluster's, and changes are registered in ZooKeeper first.
     """
 
     def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
@@ -104,9 +101,7 @@ class Topics:
             raise UnknownTopicId(f"no topic has the id {topic_id}") from None
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Raises `InvalidTopic`: illegal, or collides with another; `TopicAlreadyExists`,
-        `InvalidPartitions`, `InvalidConfig`, and `ServerError` POLICY_VIOLATION above `MAX_PARTITIONS`.
-        """
+        """Raises as `create` for an illegal name, partition count or property."""
         family, properties = family_and_properties(overrides)
         topics = self.all()
         family.check_name(name, topics)
@@ -123,8 +118,7 @@ class Topics:
         owners: Sequence[int] | None = None,
     ) -> StoredTopic:
         """Create a topic with a random id. `GENERATION_PROPERTY` in ``overrides`` fixes the generation of its
-        messages. ``owners`` are its partitions' brokers, by default the live ones in turn. Raises as
-        `check_new`, and `ServerError` REQUEST_TIMED_OUT: ZooKeeper does not answer.
+        messages. ``owners`` are its partitions' brokers, by default the live ones in turn.
         """
         overrides = overrides or {}
         count = self._config.num_partitions if partition_count is None else partition_count
@@ -259,9 +253,7 @@ class Topics:
         return after
 
     def delete(self, name: str, goes_too: Callable[[], object]) -> None:
-        """``goes_too`` deletes what others keep of it, after it is hidden. Raises `UnknownTopicOrPartition`,
-        `InvalidTopic` for internal topics, and as `Ownership.check_known`.
-        """
+        """``goes_too`` deletes what others keep of it, after it is hidden."""
         if name in INTERNAL_TOPICS:
             raise InvalidTopic(f"topic {name!r} is internal and cannot be deleted")
         topic, member = self.get(name), self.membership

@@ -55,9 +55,7 @@ class View07:
         return LogAsBatches(log, allowance, self)
 
     def refused(self, log: Log, offset: int, reason: KafkaError) -> ServerError:
-        """The error for an entry without an equivalent batch; logs it the first time. Not CORRUPT_MESSAGE,
-        which kafka-python takes for transient and retries without telling its user.
-        """
+        """Logged once per entry. Not CORRUPT_MESSAGE, which kafka-python retries without telling its user."""
         partition = log.topic_partition
         text = f"{partition}: the entry at offset {offset} cannot be given as a record batch: {reason}"
         place = (str(log.path), offset)

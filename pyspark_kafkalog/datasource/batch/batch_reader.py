@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
     """One task: offsets ``[start, end)`` (perhaps placeholders) of a partition, led by node ``broker`` when
-    planned. ``address`` is the broker's ``host:port`` if the partition belongs to it, as in 0.7; else the
-    task asks for the leader.
+    planned. ``address``: ``host:port`` of the broker that owns it, in 0.7.
     """
 
     topic: str
@@ -44,9 +43,7 @@ class KafkaInputPartition(InputPartition):
 
 
 class TaskReader:
-    """The task side of batches and streams. Pickled to tasks, so it holds settings only. Memory of a task:
-    docs/datasource.md, "Memory".
-    """
+    """The task side of batches and streams. Pickled to tasks, so it holds settings only."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -125,9 +122,8 @@ def plan_ranges(
     resolved: Bounds,
     split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
 ) -> list[OffsetRange]:
-    """The tasks of the ranges ``asked``, which ``split`` cuts by their ``resolved`` offsets. The outermost
-    parts of a partition keep its placeholders: a task binds "latest" when it runs, so the same DataFrame, run
-    again, sees new records.
+    """The tasks of the ranges ``asked``, which ``split`` cuts by their ``resolved`` offsets. A partition's
+    outermost parts keep its placeholders: a task binds "latest" when it runs, so a rerun sees new records.
     """
     sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
     parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)

@@ -45,11 +45,8 @@ class PendingPlan(LoadError):
 
 def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
     """The stored plan to read now, pending or new; None, with nothing stored, if nothing is new. The caller
-    holds the ledger (`Ledger.hold`); ``run`` names it in the commit that discards a pending plan.
-
-    Raises `PendingPlan` with ``onPendingPlan=fail``, `LostRace` if another driver stored the plan first,
-    `LoadError` for a damaged or foreign ledger or deleted offsets, `InvalidConfig` if start or end does not
-    match the partitions, and `KafkaError`.
+    holds the ledger (`Ledger.hold`); ``run`` names it in the commit that discards a pending plan. Raises
+    `PendingPlan` with ``onPendingPlan=fail``, `LostRace`, `LoadError`, `InvalidConfig` and `KafkaError`.
     """
     _identify(options, cluster, ledger)
     head, pending = ledger.head_and_pending()
@@ -224,9 +221,7 @@ def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
 
 
 def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
-    """The plain read of earlier loads' offsets, of the partitions subscribed to. Raises `LoadError` without
-    such commits, `InvalidConfig` if none of their partitions is subscribed to.
-    """
+    """The plain read of earlier loads' offsets, of the partitions subscribed to."""
     ledger = Ledger.at(load.offsets_path, load.name)
     if load.history is None:
         start = options.start

@@ -55,9 +55,7 @@ class LoadInputPartition(KafkaInputPartition):
 
 
 class LoadReader(BatchReader):
-    """Reads a plan. Pickled from planner to tasks, so it holds settings only. ``commitOffsets=none`` without
-    ``loadPlan`` is a preview: its tasks are those of any batch read.
-    """
+    """Reads a plan. Pickled to tasks. ``commitOffsets=none`` without ``loadPlan`` only previews."""
 
     def __init__(
         self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
@@ -133,9 +131,8 @@ class LoadReader(BatchReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, which then leaves its receipt, and perhaps commits the load. Raises
-        `LostRace` if another run committed this plan, so that these rows must not count, `ReceiptMismatch` if
-        an earlier attempt read other records, `LoadError` for an unreachable or damaged ledger, and
-        `KafkaError`.
+        `LostRace` if another run committed this plan, so that these rows must not count, and
+        `ReceiptMismatch`.
         """
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
@@ -166,9 +163,7 @@ class LoadReader(BatchReader):
     def rows_of(
         self, task: LoadInputPartition, plan: Callable[[], Plan], *, run: str = ""
     ) -> Generator[pa.RecordBatch, None, Receipt]:
-        """The rows of a task; returns their receipt, not yet stored. ``plan`` is called before the first row
-        is yielded.
-        """
+        """The rows of a task; returns their receipt, not yet stored."""
         from pyspark_kafkalog.ledger.receipts import TALLY_COLUMNS, Tally
 
         tally, began = Tally(), time.monotonic()
@@ -197,8 +192,8 @@ class LoadReader(BatchReader):
         )
 
     def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
-        """Commit once this action has read every range, by marks of its own: an earlier failed run left
-        receipts too, and its rows are not in our output.
+        """Counts marks of this action only: receipts may be of a failed run, whose rows are not in our
+        output.
         """
         action = f"{task.run}-{_action()}"
         self._ledger.mark_read(plan.number, task.index, action)

@@ -61,9 +61,7 @@ def client_properties(
     left_out: Collection[str] = (),
     warn_except: Collection[str] | None = None,
 ) -> dict[str, object]:
-    """The fields of ``config`` set by ``kafka.*`` options but those ``left_out``, each checked under the
-    user's name for it. Unknown ones are logged, except ``warn_except``; None logs none.
-    """
+    """The fields set by ``kafka.*`` options. Unknown ones are logged, except ``warn_except``; None: none."""
     known = {
         _PREFIX + name.lower(): item
         for item in describe(config)

@@ -39,9 +39,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 def column_names(
     columns: tuple[str, ...] | None, *, include_headers: bool, include_broker: bool, per_broker: bool = False
 ) -> tuple[str, ...]:
-    """The columns of a row: the named ones, or the fixed seven; and ``headers`` and ``broker`` if included.
-    In 0.7 ``innerIndex`` comes with ``broker``: only both together identify a message.
-    """
+    """The columns of a row. In 0.7 ``innerIndex`` comes with ``broker``: only both identify a message."""
     asked = {
         "headers": include_headers,
         "broker": include_broker,

@@ -185,9 +185,7 @@ def parse_start(option: str, text: str) -> Edge | SpecificOffsets | GroupOffsets
 
 
 def parse_offsets(option: str, text: str, others: str = "") -> Edge | SpecificOffsets:
-    """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; words in any case.
-    `check_partition_names` checks whether names of 0.7, ``<broker>-<number>``, are allowed.
-    """
+    """``earliest``, ``latest``, or ``{"topic": {"0": 23, "1": -1}, "other": "earliest"}``; any case."""
     word = text.strip().lower()
     if word in _WORDS:
         return Edge(_WORDS[word])
@@ -305,9 +303,7 @@ def check_order(
 
 
 def check_batch_edges(start: StartLimit, end: OffsetLimit) -> None:
-    """A batch may not start at the latest offset, nor end at the earliest, nor at a time before its start's.
-    A single time for all partitions is not compared, as in Spark's connector.
-    """
+    """As in Spark's connector, a single time for all partitions is not compared."""
     _refuse_edge(start, LATEST_OFFSET, "starting offset", "startingOffsets")
     _refuse_edge(end, EARLIEST_OFFSET, "ending offset", "ending offset")
     if isinstance(start, PartitionTimestamps) and isinstance(end, PartitionTimestamps):

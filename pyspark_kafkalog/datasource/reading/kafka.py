@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 
 
 class KafkaCluster(SourceCluster):
-    """*Not thread-safe: used by one planner or one task.* A cluster of Kafka since 0.8; see `SourceCluster`.
-    With read_committed a partition ends at its last stable offset.
-    """
+    """*Not thread-safe.* Kafka since 0.8. With read_committed a partition ends at its last stable offset."""
 
     protocol = PROTOCOL_08
 
@@ -351,9 +349,7 @@ KEPT_SECONDS = 60.0
 
 
 class IdleClusters:
-    """*Thread-safe.* Idle clusters by client properties, handed out once; failed ones are not given back. A
-    forked process begins with none: a connection cannot have two owners.
-    """
+    """*Thread-safe.* Idle clusters by client properties. A forked process begins with none."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -414,9 +410,7 @@ def opened_cluster(
 def open_cluster(
     options: SourceOptions, brokers: Mapping[int, str] | None = None, *, is_task: bool = False
 ) -> SourceCluster:
-    """The cluster of the generation that the options name. ``is_task``: it has answered the planner before.
-    ``brokers``: ``host:port`` of a task's brokers by id, from its plan; ZooKeeper is then not asked.
-    """
+    """``is_task``: it has answered the planner. ``brokers``: a plan's, by id; ZooKeeper is then not asked."""
     if isinstance(options.wire, Source07Config):
         from pyspark_kafkalog.datasource.reading.kafka07 import Kafka07Cluster
 

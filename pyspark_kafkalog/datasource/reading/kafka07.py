@@ -1,7 +1,5 @@
-"""Reads brokers of Kafka 0.7: partitions, offsets (byte positions), and ranges as record batches.
-
-A partition belongs to its broker; both are found in ZooKeeper. Without it, fetches of no bytes show whether a
-listed broker has a partition; a look-up of offsets would close the connection.
+"""Reads brokers of Kafka 0.7. Without ZooKeeper, fetches of no bytes show whether a listed broker has a
+partition; a look-up of offsets would close the connection.
 """
 
 from __future__ import annotations
@@ -61,10 +59,7 @@ Address = tuple[str, int]
 
 
 class ZooKeeperRegistry:
-    """*Not thread-safe.* The znodes of 0.7. Each question opens a session: a plan has three.
-
-    Like those of `ListedBrokers`, its methods raise `KafkaError` if ZooKeeper or a broker does not answer.
-    """
+    """*Not thread-safe.* The znodes of 0.7. Each question opens a session: a plan has three."""
 
     def __init__(self, config: Source07Config) -> None:
         self._config = config
@@ -176,9 +171,7 @@ _MOST_CHECKED_BYTES = 64 << 20
 
 
 class Kafka07Cluster(SourceCluster):
-    """*Not thread-safe: used by one planner or one task.* Brokers of Kafka 0.7; see `SourceCluster`. A
-    partition ends where its broker has flushed it.
-    """
+    """*Not thread-safe.* Brokers of Kafka 0.7; a partition ends where its broker has flushed it."""
 
     protocol = PROTOCOL_07
     engine: EngineName = "auto"
@@ -246,9 +239,7 @@ class Kafka07Cluster(SourceCluster):
                 self._retry(partial(self._check_position, partition, offset))
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Like `split_at`, at the starts of segments: other entries are not known before they are read.
-        Offsets count bytes, so ``maxBytesPerPartition`` limits them.
-        """
+        """Like `split_at`, at the starts of segments, the only entries known before reading."""
         from pyspark_kafkalog.datasource.reading.task_ranges import split_at
 
         options = self.options
@@ -372,9 +363,7 @@ def _no_entry_at(partition: TopicPartition, offset: int, found: Exception) -> st
 
 
 class _RangeRead07:
-    """*Not thread-safe.* Reads one range from its broker: all messages of the entries that begin in the
-    range, even if it ends within an entry.
-    """
+    """*Not thread-safe.* All messages of the entries that begin in the range, even if it ends in one."""
 
     def __init__(
         self, cluster: Kafka07Cluster, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
@@ -424,9 +413,7 @@ class _RangeRead07:
         )
 
     def _around_corruption(self, cause: KafkaError) -> Generator[pa.RecordBatch, None, int]:
-        """The rows up to the corrupt entry, which is skipped; returns the offset after it. Fetches everything
-        once more first, through a new connection.
-        """
+        """Fetches once more through a new connection; skips the entry that is still corrupt."""
         start = position = self._position
         decoder = self._decoder()
         log.info("%s: reading from offset %d again, by a new connection: %s", self._where, start, cause)

@@ -1,8 +1,4 @@
-"""A cluster to read, of any generation of Kafka: its partitions, their offsets and rows.
-
-`kafka` has the wire since 0.8, and `kafka07` that of Kafka 0.7; planners and tasks use `SourceCluster` and do
-not know the generation.
-"""
+"""A cluster of any generation of Kafka, as planners and tasks use it; `kafka` and `kafka07` have the wire."""
 
 from __future__ import annotations
 
@@ -38,9 +34,7 @@ _HOW_TO_SKIP = (
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets ``[start, end)`` of one partition; unresolved, ``start`` may be `EARLIEST_OFFSET` and ``end``
-    `LATEST_OFFSET`.
-    """
+    """Offsets ``[start, end)`` of one partition; unresolved, they may be placeholders."""
 
     topic_partition: TopicPartition
     start: int
@@ -169,10 +163,8 @@ class SourceCluster(ABC):
         on_skip: OnOffsets = lambda *_: None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, whose placeholders are resolved now. ``on_loss`` is called for deleted
-        offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches, with
-        ``onCorruptBatch=skip``.
-
-        Raises `DataLoss`, `InvalidConfig` if the resolved range ends before it starts, and `KafkaError`.
+        offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. Raises `DataLoss`,
+        `KafkaError`.
         """
         wanted = self._resolved(asked)
         while wanted.size > 0:

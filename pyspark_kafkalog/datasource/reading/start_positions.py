@@ -1,8 +1,6 @@
-"""Resolves the start and end of a read, from options, a group's offsets or text files, to offsets.
-
-A file's lines are those of Kafka's first bulk loader: address, topic, partition and next offset, separated by
-tabs. A load's ledger keeps such files (docs/loads.md). The address matters in 0.7 only, where it names the
-broker that owns the partition.
+"""Resolves the start and end of a read, from options, a group's offsets or text files, to offsets. A file's
+lines are those of Kafka's first bulk loader: address (of the owning broker in 0.7), topic, partition and next
+offset, separated by tabs.
 """
 
 from __future__ import annotations
@@ -64,9 +62,7 @@ Bounds: TypeAlias = Mapping[TopicPartition, tuple[int, int]]
 def asked_ranges(
     options: BatchOptions, cluster: SourceCluster, partitions: Sequence[TopicPartition]
 ) -> list[OffsetRange]:
-    """A range for each of ``partitions``, in their order; placeholders stay. Raises `InvalidConfig` if start
-    or end does not match the partitions, or the end is before the start.
-    """
+    """A range for each of ``partitions``, in their order; placeholders stay. Raises `InvalidConfig`."""
     starts = locate_start(options, cluster, partitions)
     ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
     check_order(starts, ends, resolved=False)
@@ -93,9 +89,8 @@ def locate(
     look_up: TimestampLookup,
     missing_is_latest: bool,
 ) -> OffsetsByPartition:
-    """The offset (or placeholder) of ``limit`` for each of ``partitions``. ``look_up`` is called for
-    timestamps; without a record that late, the result is `LATEST_OFFSET` if ``missing_is_latest``, else an
-    error.
+    """The offset (or placeholder) of ``limit`` for each of ``partitions``. Without a record as late as a
+    timestamp it is `LATEST_OFFSET` if ``missing_is_latest``, else an error.
     """
     partitions = sorted(partitions)
     if isinstance(limit, Edge):
@@ -143,9 +138,7 @@ def _check_same(condition: str, named: Iterable[TopicPartition], assigned: Itera
 
 
 def read_offset_files(directory: str, brokers: Mapping[str, int] | None = None) -> OffsetsByPartition:
-    """The next offset of each partition with a line in the ``part-*`` files of ``directory``. ``brokers`` are
-    the live ones' ids by ``host:port``, if partitions belong to brokers. Raises `InvalidConfig`.
-    """
+    """The next offsets in ``part-*`` files; ``brokers``, of 0.7, are the live ones' ids by ``host:port``."""
     asked = f"startingOffsets=file:{directory}"
     found: OffsetsByPartition = {}
     found_in: dict[TopicPartition, str] = {}

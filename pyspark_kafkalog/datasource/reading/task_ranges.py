@@ -1,8 +1,6 @@
-"""Cuts the ranges of a read into tasks, by offsets like Spark's own Kafka connector, or by bytes.
-
-The rules are those of its ``KafkaOffsetRangeCalculator`` (docs/datasource.md, "Tasks"), so that a job moved
-here gets the same tasks. ``maxBytesPerPartition`` and loads' limits are ours: brokers report a log's ends in
-offsets, not bytes, so a few places are sampled, and each sample's density is assumed up to the next.
+"""Cuts the ranges of a read into tasks, by offsets like Spark's ``KafkaOffsetRangeCalculator``
+(docs/datasource.md, "Tasks"), or by bytes: brokers do not report a log's bytes, so a few places are sampled,
+and each sample's density is assumed up to the next.
 """
 
 from __future__ import annotations
@@ -26,9 +24,8 @@ from pyspark_kafkalog.types import TopicPartition
 def split_ranges(
     ranges: Sequence[OffsetRange], *, min_partitions: int | None = None, max_records: int | None = None
 ) -> list[OffsetRange]:
-    """Cut resolved ranges into the tasks' ranges; empty ones are dropped, order is kept. First no part may
-    hold more than ``max_records`` offsets; then the large ones are cut into about ``min_partitions`` parts in
-    all.
+    """The tasks' ranges, in order; empty ones are dropped. No part may hold more than ``max_records``
+    offsets; then the large ones are cut into about ``min_partitions`` parts in all.
     """
     parts = [r for r in ranges if r.size > 0]
     if max_records is not None:
@@ -109,9 +106,7 @@ def places(r: OffsetRange, *, ranges: int) -> list[int]:
 
 
 def cut_by_bytes(r: OffsetRange, samples: Sequence[Density], max_bytes: int) -> list[OffsetRange]:
-    """The fewest parts of about equal size with none above ``max_bytes``, and at least one offset in each.
-    ``samples`` are in order, the first at the range's start; without any, the range stays whole.
-    """
+    """The fewest about equal parts of at most ``max_bytes``; without ``samples`` the range stays whole."""
     if not samples or r.size <= 0:
         return [r] if r.size > 0 else []
     edges, before = _bytes_before(r, samples)
@@ -238,9 +233,7 @@ def _density(offset: int, data: memoryview) -> Density | None:
 
 
 def fair_shares(limit: int, sizes: Sequence[int]) -> list[int]:
-    """Parts of ``sizes`` that add up to ``limit`` at most, each in proportion to its size, so that partitions
-    advance together in time, and at least 1 while the limit allows it; the largest come first.
-    """
+    """Parts in proportion to ``sizes``, ``limit`` at most in all, and at least 1 while that allows it."""
     total = sum(sizes)
     if total <= limit:
         return list(sizes)
@@ -265,9 +258,7 @@ def cap_offsets(ranges: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
 def cap_bytes(
     ranges: Sequence[OffsetRange], samples: Mapping[TopicPartition, Sequence[Density]], limit: int
 ) -> list[OffsetRange]:
-    """The beginnings of the ranges, with about ``limit`` bytes in all, and at least one offset per share. A
-    range without samples gets the others' mean density; without any sample the ranges stay whole.
-    """
+    """The ranges' beginnings, of about ``limit`` bytes in all; without samples at the mean density."""
     known = [r for r in ranges if samples.get(r.topic_partition)]
     if not known:
         return list(ranges)
@@ -284,9 +275,7 @@ def cap_bytes(
 def cap_at(
     ranges: Sequence[OffsetRange], allowed: Mapping[TopicPartition, Sequence[int]], limit: int
 ) -> list[OffsetRange]:
-    """Like `cap_offsets`, but a range ends at its end or at an ``allowed`` offset of its partition: the last
-    one within its share, or else the first.
-    """
+    """Like `cap_offsets`, but ends at the last ``allowed`` offset within the share, or else the first."""
     capped = []
     for r, ideal in zip(ranges, cap_offsets(ranges, limit), strict=True):
         ends = sorted({r.end, *(at for at in allowed.get(r.topic_partition, ()) if r.start < at < r.end)})

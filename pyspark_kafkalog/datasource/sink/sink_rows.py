@@ -32,9 +32,7 @@ class NullTopic(KafkaError):
 def rows_by_topic(
     batch: pa.RecordBatch, columns: Sequence[str], topic: str | None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The ``columns`` of the rows of ``batch`` by topic, in order within each: ``topic`` if it is given, else
-    that in their column. Raises `NullTopic`, before it yields anything of the batch, if a row has none.
-    """
+    """Rows of ``batch`` by topic, in order. Raises `NullTopic` before it yields anything."""
     sent = batch.select([name for name in columns if name != "topic"])
     if topic is not None:
         yield topic, sent
@@ -71,9 +69,7 @@ SINK_COLUMNS = {
 
 
 def check_sink_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
-    """The written columns of ``schema``, in its order; others are ignored. Case-sensitive, as in Spark's own
-    sink.
-    """
+    """The written columns of ``schema``, in its order; case-sensitive, as in Spark's own sink."""
     names = [field.name for field in schema.fields]
     if options.topic is None and "topic" not in names:
         raise InvalidConfig(
@@ -170,9 +166,7 @@ class Deliveries:
 
 
 def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
-    """Send rows to their topics; returns the counts once everything is acknowledged. Waits while the
-    producer's buffer is full, so memory is bounded by ``buffer.memory`` and a batch of rows.
-    """
+    """Returns the counts once all rows are acknowledged. Waits while the producer's buffer is full."""
     deliveries = Deliveries()
     for topic, batch in rows:
         deliveries.add(producer.send_arrow(topic, batch))

@@ -38,9 +38,8 @@ _CLOSE_SECONDS = 5.0
 def write_in_transaction(
     config: ProducerConfig, transactional_id: str, unit: Unit | None, rows: Rows
 ) -> TaskWritten:
-    """Write ``rows`` in a transaction left open for `end_all`; if ``unit`` is committed, only count them.
-    Raises `WrittenOtherwise` if ``unit`` is committed with another number of rows, or a later batch is, and
-    `KafkaError` if the rows could not be written; the transaction is then aborted.
+    """Write ``rows`` in a transaction left open for `end_all`, aborted on an error; if ``unit`` is committed,
+    only count them. `WrittenOtherwise`: it has another number of rows, or a later batch is committed.
     """
     producer = Producer(replace(config, transactional_id=transactional_id))
     try:
@@ -68,9 +67,8 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
 
 
 def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit the tasks' prepared transactions; ``prefix`` is that of their transactional ids. Raises
-    `WrittenOtherwise`, committing nothing, if an earlier run had more tasks and committed their rows, and
-    `KafkaError`.
+    """Commit the tasks' prepared transactions. `WrittenOtherwise`: an earlier run had more tasks and
+    committed their rows; nothing is committed.
     """
     prepared = prepared_by(messages)
     with closing(Cluster(config)) as cluster:
@@ -105,9 +103,8 @@ def prepared_by(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared
 
 
 def _check_task_count(cluster: Cluster, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Refuse a run with fewer tasks than an earlier one committed: their rows are with other tasks now.
-    Transactions are committed in the order of the tasks, so a run that found no rows committed checks one
-    mark more than its own; one that did checks all further marks.
+    """Refuse a run with fewer tasks than an earlier one committed. Transactions are committed in the order of
+    the tasks, so a run that found no rows committed checks only one mark more than its own.
     """
     tasks = [message for message in messages if isinstance(message, TaskWritten)]
     unit = next((task.unit for task in tasks if task.unit is not None), None)

@@ -1,7 +1,5 @@
-"""Reports how far a stream is behind after each batch, and commits each batch's end to a group.
-
-Spark gives Python sources no metrics of their own, and reports a finished batch to them only when it plans
-the next one. Its listeners hear of each batch when it is done, in classic Spark and through Spark Connect.
+"""Reports how far a stream is behind after each batch, and commits each batch's end to a group. Spark tells
+sources of a finished batch only when it plans the next, but listeners at once, also in Spark Connect.
 """
 
 from __future__ import annotations

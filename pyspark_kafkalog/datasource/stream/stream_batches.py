@@ -41,9 +41,7 @@ class FixedEndLost(KafkaError):
 def losses(
     start: Offsets, end: Offsets, earliest: Offsets, *, gone: Collection[TopicPartition], group: str | None
 ) -> list[OffsetsLost]:
-    """The losses in a batch ``[start, end)``. ``earliest``: the first offsets of existing partitions that are
-    new in ``end``; ``gone``: partitions of ``start`` that no longer exist; ``group``: the query's, if any.
-    """
+    """The losses in a batch ``[start, end)``. ``earliest``: first offsets of partitions new in ``end``."""
     found = []
     new = end.keys() - start.keys()
     unknown = new - earliest.keys()
@@ -87,9 +85,7 @@ def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[Offs
 
 
 def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_before: bool) -> None:
-    """Check that a batch's ``end`` fits the end ``fixed`` by AvailableNow, and the current logs.
-    ``planned_before``: by an earlier run, which may lack new partitions.
-    """
+    """Check ``end`` against AvailableNow's; one ``planned_before`` may lack new partitions."""
     # In 0.7 a missing partition's broker is away: the partition keeps its offset.
     ended = {p for p in end if p.broker == NO_BROKER}
     expected = {p for p in fixed if p.broker == NO_BROKER}
@@ -121,9 +117,8 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
 def share_limit(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The ends of a batch of about ``limit`` offsets, shared in proportion to the unread offsets. Shares are
-    rounded down, but never to 0, so that a small partition is not starved. A partition that ends before it
-    starts keeps its end: `losses` reports it. ``starts`` has every partition of ``ends``.
+    """The ends of a batch of about ``limit`` offsets, in proportion to the unread ones, but never 0, so that
+    a small partition is not starved. A partition that ends before it starts is left to `losses`.
     """
     sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
     total = float(sum(sizes.values()))
@@ -151,9 +146,7 @@ NO_LIMITS = BatchLimits(None, None)
 
 
 class Trigger:
-    """*Not thread-safe.* Whether a batch begins now or waits for more offsets; the first one begins in any
-    case, and none waits longer than ``max_delay_ms``.
-    """
+    """*Not thread-safe.* Whether a batch begins now; none waits longer than ``max_delay_ms``."""
 
     def __init__(self, max_delay_ms: int, clock: Clock) -> None:
         self._max_delay_seconds = max_delay_ms / 1000

@@ -37,9 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamDriver:
-    """*Not thread-safe: Spark makes one call after the other.* One run of a query's source. Owns the
-    connections, which end with the process at the latest: Spark does not say when a query ends.
-    """
+    """*Not thread-safe.* One run of a query's source. Its connections may last as long as the process."""
 
     def __init__(
         self,
@@ -88,10 +86,8 @@ class StreamDriver:
 
     def latest(self, start: OffsetsByPartition | None, limits: BatchLimits = NO_LIMITS) -> OffsetsByPartition:
         """The end of the batch that begins at ``start``; ``start`` itself if there is nothing to read yet.
-
         Spark before 4.2 passes no ``start``: then it is the end of this run's last batch, and the first
-        batch, requested before `initial`, has no limits. Raises `OffsetsLost` with ``failOnDataLoss``, and
-        `KafkaError`.
+        batch, requested before `initial`, has no limits. Raises `OffsetsLost` with ``failOnDataLoss``.
         """
         begin = self._position if start is None else start
         if begin is not None and (self._planned or begin != self._initial):

@@ -80,9 +80,8 @@ class StartSuperseded(KafkaError):
 
 
 class FileStarts:
-    """*Not thread-safe.* Starts in files: ``start-00000001.json``, and ``.done`` beside it when it is spent.
-    Each query with a new checkpoint has the next number, and none is used twice, so a driver that was
-    presumed dead cannot change its successor's start.
+    """*Not thread-safe.* ``start-00000001.json``, and ``.done`` beside it when it is spent. No number is used
+    twice, so a driver presumed dead cannot change its successor's start.
     """
 
     def __init__(self, store: Store) -> None:
@@ -162,17 +161,13 @@ class FileStarts:
 
 
 class GroupStarts:
-    """*Not thread-safe.* A start among the committed offsets of a group, marked by their metadata; the next
-    commit of the stream's offsets spends it.
-    """
+    """*Not thread-safe.* A start among a group's offsets, marked by their metadata until the next commit."""
 
     def __init__(self, cluster: Callable[[], SourceCluster], group: str) -> None:
         self._cluster, self._group = cluster, group
 
     def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
-        """An incomplete start does not count: either the commit that stored it, before any batch was planned
-        from it, or the one that spent it was cut short.
-        """
+        """An incomplete start does not count: the commit that stored it, or spent it, was cut short."""
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
         for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():
             marked = _NOTED.fullmatch(note)

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """*Not thread-safe: Spark makes one call after the other.* One for each run of a query, in its driver;
-    each task has a copy, which only reads. Nothing depends on `stop`: Spark seldom calls it.
-    """
+    """*Not thread-safe.* One for each run of a query, in its driver; tasks have copies, which only read."""
 
     _options: StreamOptions
 

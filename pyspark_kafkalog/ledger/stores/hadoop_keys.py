@@ -1,9 +1,7 @@
-"""Translates Hadoop's keys of S3A, ABFS and the GCS connectors to obstore's settings.
-
-``get`` reads a value by the whole key; None and "" both mean unset. Without credentials in the keys the
-settings have none either, and the environment or the machine's role provides them. Source: Hadoop 3.5
-``S3AUtils``, ``AbfsConfiguration``, ``AzureBlobFileSystemStore``; gcs-connector 3
-``HadoopCredentialsConfiguration``; obstore 0.11 ``S3Config``, ``AzureConfig``, ``GCSConfig``.
+"""Translates Hadoop's keys of S3A, ABFS and the GCS connectors to obstore's settings; without credentials in
+them the environment or the machine's role provides some. Source: Hadoop 3.5 ``S3AUtils``,
+``AbfsConfiguration``, ``AzureBlobFileSystemStore``; gcs-connector 3 ``HadoopCredentialsConfiguration``;
+obstore 0.11.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ HadoopSettings = dict[str, Any]
 
 
 def settings_of(address: StoreAddress, get: Get) -> HadoopSettings:
-    """The settings of a bucket or container from Hadoop's keys; empty if these have none. Raises
-    `InvalidConfig` for credentials or encryption that only Java has, and for missing parts of them.
-    """
+    """A bucket's settings, if any. `InvalidConfig`: only Java has such credentials, or a part is missing."""
 
     def trimmed(key: str) -> str | None:
         return (get(key) or "").strip() or None

@@ -1,8 +1,6 @@
-"""HDFS as a store, through hdfs-native (extra ``hdfs``), which needs no Java. No other module imports it.
-
-It reads the cluster's settings from ``HADOOP_CONF_DIR`` and logs in like Hadoop: with Kerberos's ticket
-cache, or the tokens of ``HADOOP_TOKEN_FILE_LOCATION``. A client hangs in a process that was forked after its
-first use, so each process opens its own, and none is pickled.
+"""HDFS as a store, through hdfs-native (extra ``hdfs``), without Java: settings from ``HADOOP_CONF_DIR``,
+login by Kerberos's ticket cache or ``HADOOP_TOKEN_FILE_LOCATION``. A client hangs in a process forked after
+its first use, so each process opens its own.
 """
 
 from __future__ import annotations
@@ -64,9 +62,7 @@ def hdfs_place(location: str) -> HdfsPlace:
 
 
 class HdfsStore:
-    """*Thread-safe: its only state is its location.* A directory in HDFS. A record is written under a
-    temporary name, forced to disk, and renamed, which fails if its name is taken.
-    """
+    """*Thread-safe.* A record is written under a temporary name, forced to disk, and then renamed."""
 
     concurrency = 16
 
@@ -186,9 +182,7 @@ class HdfsStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[tuple[Any, str]]:
-        """The client, and a record's path (only a list may name the top, ""); errors become a `LoadError`
-        with a remedy.
-        """
+        """The client, and a record's path; errors become a `LoadError` with a remedy."""
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
         where = f"{self.location}/{name}" if name else self.location

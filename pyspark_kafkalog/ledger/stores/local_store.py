@@ -23,9 +23,8 @@ _FSYNCS_AT_ONCE = 8
 
 
 class LocalStore:
-    """*Thread-safe: its only state is its path.* A directory; its file system needs hard links and flock. A
-    record is written under a temporary name and then linked to its own, which fails if that is taken, on
-    every POSIX file system and NFS. A crash leaves at most a file ``.tmp-...``, which `names` omits.
+    """*Thread-safe.* A directory; its file system needs hard links and flock. A record is written as
+    ``.tmp-...``, which `names` omits, and linked to its name, which fails if that is taken, on POSIX and NFS.
     """
 
     concurrency = 1

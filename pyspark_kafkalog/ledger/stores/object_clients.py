@@ -84,9 +84,7 @@ _opening = threading.Lock()
 
 
 def client(address: StoreAddress, location: str) -> Any:
-    """This process's client of a bucket. Raises `UnsafeStore` without obstore, and `LoadError` for bad
-    settings, or in a process forked after its first use.
-    """
+    """This process's client of a bucket. `LoadError` also in a process forked after the first use."""
     global _opened_in
     address = address._replace(prefix="")
     settings = _settings(address)
@@ -109,9 +107,7 @@ _given: dict[str, dict[str, Any]] = {}
 
 
 def give_settings(address: StoreAddress, settings: dict[str, Any]) -> str:
-    """Use these obstore settings for a bucket in this process; if empty, forget the earlier ones. Returns all
-    settings given so far, for `SETTINGS_VARIABLE` of other processes; they hold secrets.
-    """
+    """Use these settings for a bucket; returns all, with secrets, for other processes."""
     with _opening:
         _given[f"{address.cloud}:{address.root}"] = settings
         if not settings:

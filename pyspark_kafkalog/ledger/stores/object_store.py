@@ -181,9 +181,7 @@ class ObjectStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[tuple[Any, Any, str]]:
-        """obstore, its client, and a record's key (only a list may name the top, ""); errors become a
-        `LoadError`.
-        """
+        """obstore, its client, and a record's key; errors become a `LoadError`."""
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
         store = client(self._address, self.location)
@@ -305,9 +303,7 @@ class Lease:
         self._renewal = threading.Thread(target=self._renew, name="kafkalog-lease", daemon=True)
 
     def take(self) -> None:
-        """Create the lock, or wait until its holder renews it, or has it already (`LoadBusy`), or lets it
-        expire.
-        """
+        """Create the lock, or wait until its holder lets it expire; `LoadBusy` once it is renewed."""
         with _holding:
             if self._mark in _held:
                 raise LoadBusy(self._busy(self._store.get(self._name)))

@@ -26,19 +26,15 @@ class StoredFile(NamedTuple):
 
 
 class Store(Protocol):
-    """A place for a ledger. Names are relative, with '/' between parts; directories are created as needed.
-    Each method raises `LoadError`, with path and reason, if the store fails.
-    """
+    """A place for a ledger. Names are relative, with '/'. Methods raise `LoadError` if the store fails."""
 
     location: str
     concurrency: int
     """Useful number of calls in parallel: 1 if none waits for a network."""
 
     def create(self, name: str, data: bytes) -> bool:
-        """Store a new record: whole and durable when this returns True, or not at all.
-
-        False if the name is taken; that record is then durable. Of any number of callers, in any threads,
-        processes and machines, one gets True.
+        """Store a new record: whole and durable when this returns True, or not at all. False if the name is
+        taken; that record is then durable. Of any callers, on any machines, one gets True.
         """
         ...
 
@@ -149,9 +145,7 @@ Plans are read each time: a commit needs its plan unchanged.
 
 
 class CachingStore:
-    """*Thread-safe: a dictionary.* Reads each existing commit, receipt, ``load.json`` and hint once; asks
-    again for missing ones, which another driver may create.
-    """
+    """*Thread-safe: a dictionary.* Missing records, which another driver may create, are not cached."""
 
     def __init__(self, store: Store) -> None:
         self.location, self.concurrency = store.location, store.concurrency

@@ -238,9 +238,8 @@ class Database:
 
 
 class DatabaseSession:
-    """One connection, in a transaction from one `commit` or `rollback` to the next. *Not thread-safe.*
-    Statements use ``?`` for values, whatever the driver's style. Every method raises `DatabaseFailed` if the
-    database does.
+    """*Not thread-safe.* One connection, always in a transaction. Statements use ``?`` for values, whatever
+    the driver's style. Methods raise `DatabaseFailed`.
     """
 
     def __init__(self, database: Database, connection: Any) -> None:
@@ -318,8 +317,7 @@ def placeholders(count: int) -> str:
 
 def database_of(url: str, connect: Connect | None = None) -> Database:
     """The database at a URL: ``sqlite:///`` and a path, or ``postgresql://...``; also ``sqlite+adbc:`` etc.
-    With ``connect``, that opens it; the URL then only names it and determines the dialect. Raises
-    `InvalidConfig`.
+    With ``connect``, the URL only names it and its dialect.
     """
     found = _SCHEME.match(url)
     if found is None:

@@ -35,9 +35,8 @@ def _of(sql_type: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """A row of ``_kafkalog_offsets``, its fields in the order of the columns. Fields of the receipt are None
-    without one, and in a superseded range. If one transaction wrote the load, ``row_count`` of the first
-    range counts all rows.
+    """A row of ``_kafkalog_offsets``, its fields in the order of the columns; receipt's fields may be None.
+    If one transaction wrote the load, ``row_count`` of the first range counts all rows.
     """
 
     table_name: str = field(metadata=_of("VARCHAR(200)"))
@@ -157,9 +156,7 @@ class OffsetTables:
         return None not in (self.session.columns(self._offsets), self.session.columns(self._tables))
 
     def claim(self, ours: TableRow) -> TableRow:
-        """Make this load the owner of the table, or check that it is; commits. Raises `LoadError` if it
-        belongs to another load or ledger, or has another name or ``load_column``.
-        """
+        """Make this load the owner of the table, or check that it is, with ``load_column``; commits."""
         found = self.claimed()
         if found is None:
             self._refuse_another_name()

@@ -159,9 +159,7 @@ def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: i
 
 
 def _in_effect(archive: Archive, head: int, checked_to: int) -> tuple[set[int], int]:
-    """The loads in effect above a floor, and that floor, below which nothing changed since the last check:
-    ``checked_to`` while that is an ancestor of the newest commit, and 0 after a rewind to before it.
-    """
+    """The loads in effect above a floor, and that floor: ``checked_to``, or 0 after a rewind to before it."""
     found, at, floor = set(), head, checked_to
     while at != floor:
         if at < floor:

@@ -1,8 +1,5 @@
-"""A database table as the target of a load (mode ``sql``): rows and offsets in one transaction.
-
-The driver claims the table, starts `SqlTasks`, and checks that every range is in the database. A task reads
-one range, and writes its rows and its offset row in one transaction, however Spark runs tasks. If another
-attempt wrote the range first, the unique key of its offset row exists already.
+"""A database table as the target of a load (mode ``sql``). A task reads one range, and writes its rows and
+its offset row in one transaction, whose unique key exists if another attempt wrote the range first.
 """
 
 from __future__ import annotations
@@ -60,9 +57,7 @@ Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """The tasks of a load, pickled into each of them: to keep that small, ``plan`` has no partitions.
-    ``ledger_at`` is None if executors cannot reach the ledger.
-    """
+    """Pickled into each task, so ``plan`` has no partitions. ``ledger_at``: None if out of reach."""
 
     database: Database
     table: TableName
@@ -76,9 +71,8 @@ class SqlTasks:
     run: str
 
     def write(self, index: int) -> bool:
-        """Write range number ``index``; False if another attempt had written it. Raises `ReceiptMismatch` if
-        that attempt read other records, `LostRace` if the load was abandoned or rewound, `DatabaseFailed`,
-        `UnstorableValue` with column and offsets, and `KafkaError` if the range could not be read.
+        """Write range number ``index``; False if another attempt had written it. Raises `ReceiptMismatch`,
+        `LostRace`, `DatabaseFailed`, `UnstorableValue`, and `KafkaError` if it cannot be read.
         """
         part = self.parts[index]
         found = self._find(part.planned)
@@ -152,9 +146,7 @@ class SqlTasks:
 def check_same_range(
     database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
 ) -> None:
-    """Check that the database's row is for this range, with the records that ``receipt`` counts. Raises
-    `LostRace` if the load was abandoned or rewound, `ReceiptMismatch` if plan or records differ.
-    """
+    """`LostRace`: the load was abandoned or rewound; `ReceiptMismatch`: another plan or other records."""
     at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
     if found.state != WRITTEN:
         raise LostRace(f"{at}: the load was abandoned or rewound; its rows must not be written")
@@ -200,9 +192,8 @@ _NAMED_COUNT = 3
 
 
 class SqlTable:
-    """Table ``table`` of the database at ``url``. *Not thread-safe.* Tasks write the load's own rows,
-    unchanged or through ``transform``, each its range in one transaction. The driver writes a DataFrame
-    (``df=``) in one transaction, since its Spark tasks do not match the ranges.
+    """*Not thread-safe.* Tasks write the load's own rows, each its range in one transaction. The driver
+    writes a DataFrame (``df=``) in one, since its Spark tasks do not match the ranges.
     """
 
     mode = "sql"

@@ -72,9 +72,8 @@ class ProducerState:
         return len(self._producers)
 
     def check(self, header: BatchHeader) -> tuple[int, int] | None:
-        """Offsets of the earlier batch that this one repeats; None if it may be appended.
-        Raises `InvalidProducerEpoch`: as `check_epoch`; `OutOfOrderSequence`: a gap; `InvalidTxnState`: it is
-        outside the producer's open transaction.
+        """Offsets of the earlier batch that this one repeats; None if it may be appended. Raises
+        `KafkaError`.
         """
         if header.producer_id < 0 or header.is_control:
             return None

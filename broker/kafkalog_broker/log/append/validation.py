@@ -1,8 +1,6 @@
-"""Checks, converts (``message.format.version``) and numbers what is appended to a log. Pure.
-
-The rules are Kafka's (``LogValidator``, ``UnifiedLog``; for v0 and v1 those of 2.8): one bad message or batch
-rejects the request. In message sets every message is read, inner ones too: old producers do not number them.
-In batches Kafka reads every record, this fewer: see docs/formats.md.
+"""Checks, converts (``message.format.version``) and numbers what is appended to a log. Pure. The rules are
+Kafka's (``LogValidator``, ``UnifiedLog``; for v0 and v1 those of 2.8), but not every record of a batch is
+read: see docs/formats.md. In message sets every message is: old producers do not number them.
 """
 
 from __future__ import annotations
@@ -90,12 +88,8 @@ class _Closed(NamedTuple):
 def check_batches(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> list[CheckedBatch]:
-    """Check the batches in ``data``: whole and fit to append.
-
-    ``internal``: the broker's own; control and transactional batches and any time and size are allowed,
-    records are not read. Raises `CorruptMessage`: truncated, bad checksum or impossible header;
-    `MessageTooLarge`; `InvalidRecord`: not allowed from clients, or malformed records; `InvalidTimestamp`;
-    `UnsupportedCompression`; `TakesLong`, with ``at_once``.
+    """Check that the batches in ``data`` are whole and fit to append. ``internal``, the broker's own: control
+    and transactional batches and any time and size are allowed, records are not read. Raises `KafkaError`.
     """
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
@@ -289,10 +283,8 @@ def takes_long(data: memoryview, config: LogConfig) -> bool:
 def check_entries(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> Checked:
-    """Check ``data``; returns it and its entries, in the topic's format unless ``internal``.
-
-    Raises as `check_batches`. If conversion is impossible: `ServerError` UNSUPPORTED_FOR_MESSAGE_FORMAT
-    (idempotent batches, headers), `UnsupportedCompression` (zstd), `MessageTooLarge`.
+    """Check ``data``; returns it and its entries, in the topic's format unless ``internal``. Raises as
+    `check_batches`, and UNSUPPORTED_FOR_MESSAGE_FORMAT etc. if conversion is impossible.
     """
     magic = magic_at(data, 0) if len(data) else MAGIC
     if at_once and (magic != MAGIC or config.magic not in (None, MAGIC)) and takes_long(data, config):

@@ -150,10 +150,8 @@ class AbortedRanges:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """*Not thread-safe: one cleaning.* Takes entries from the log's first on. ``newest`` is complete.
-
-    ``keep_legacy``: v0 and v1 tombstones of the current segment have not expired. ``aborted_rows``: rows of
-    markers that stay because batches of their transactions were seen.
+    """*Not thread-safe: one cleaning.* Takes entries from the log's first on. ``keep_legacy``: v0 and v1
+    tombstones of this segment have not expired. ``aborted_rows``: those of markers that stay.
     """
 
     newest: KeyOffsets
@@ -347,9 +345,7 @@ def _after_varint(block: bytes, pos: int) -> int:
 
 
 def walk_records(block: bytes, count: int, base_offset: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Start, position of the time delta, zigzag time delta, offset, position of the key length and end of
-    each record in a v2 batch's decompressed ``block``. Raises `CorruptMessage`.
-    """
+    """Start, position of the time delta, time delta, offset, position of the key length, and end of each."""
     pos = 0
     try:
         for _ in range(count):

@@ -131,9 +131,7 @@ Pace = Callable[[int], object]
 
 
 def clean(job: CleanJob, files: FileSystem, pace: Pace) -> Generator[CleanedFile, None, None]:
-    """Write what stays of the job's segments; the caller replaces them by each file.
-    Raises `CorruptMessage`, `MessageTooLarge`: damage; `OSError`, `FileNotFoundError` if the log changed.
-    """
+    """Write what stays of the job's segments; `FileNotFoundError` if the log changed."""
     aborted = AbortedRanges(job.aborted)
     newest = KeyOffsets(job.memory_bytes, job.first_dirty)
     _fill(newest, job, files, aborted, pace)

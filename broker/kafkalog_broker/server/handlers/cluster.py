@@ -186,9 +186,7 @@ def _check_filter(components: tuple[api.ComponentData, ...]) -> None:
 
 @handles(ApiKey.ELECT_LEADERS, (0, 2), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
 def elect_leaders(request: api.ElectLeadersRequest, ctx: Context) -> api.ElectLeadersResponse:
-    """Say of each partition that its leader needs no election, or is away. Of all partitions (null) only
-    those are listed whose leader is away, as in Kafka.
-    """
+    """Of all partitions (null) only those are listed whose leader is away, as in Kafka."""
     everything = request.topic_partitions is None
     topics = ctx.services.topics.all()
     asked = {each.topic: each.partitions for each in request.topic_partitions or ()}

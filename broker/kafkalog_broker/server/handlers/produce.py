@@ -68,11 +68,7 @@ _BATCH_START = struct.Struct(">8xi4xb4xh")
 
 
 def produce_single(frame: bytearray, pos: int, ctx: Context) -> Sequence[Part] | None:
-    """`produce` for the usual request: one batch for one partition, with an answer.
-
-    It halves the Python work per request, which is most of the broker's cost beyond system calls
-    (benchmarks/broker.py).
-    """
+    """The usual request: half the Python work, most of the broker's cost (benchmarks/broker.py)."""
     version = ctx.version
     if version < _BATCHES_SINCE:
         return None
@@ -126,9 +122,7 @@ def _takes_long(request: api.ProduceRequest, ctx: Context) -> bool:
     takes_long=_takes_long,
 )
 def produce(request: api.ProduceRequest, ctx: Context) -> Any:
-    """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
-    version 3 on.
-    """
+    """Message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on."""
     asked = _to_verify(request, ctx)
     if asked is None:
         return _produce(request, ctx, {})
