@@ -183,7 +183,6 @@ def alter_topic_configs(
 def describe_configs(
     where: Where, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
 ) -> dict[str, ConfigEntry]:
-    """Properties of one topic or one broker, by name."""
     if (topic is None) == (broker is None):
         raise ValueError("describe_configs takes either a topic or a broker")
     kind, name = (_TOPIC_RESOURCE, topic) if topic is not None else (_BROKER_RESOURCE, str(broker))
@@ -276,7 +275,6 @@ def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
 
 
 def _checked(results: Sequence[Any], api: str, what: str, name: str) -> Any:
-    """The result for the only resource that was asked for."""
     if not results:
         raise InvalidRequest(f"the {api} response lacks {name}")
     if results[0].error_code != ErrorCode.NONE:
@@ -299,7 +297,6 @@ _PATTERNS_SINCE = 1  # before this version (Kafka 2.0) ACLs and filters have lit
 def list_acls(
     where: Where, wanted: AclFilter | None = None, *, deadline: Deadline | None = None
 ) -> list[Acl]:
-    """ACLs that match the filter, or all, sorted by resource."""
     request = DescribeAclsRequest(*(wanted or AclFilter()))
     answer = _ask_any(where, "listing ACLs", lambda _: request, deadline)
     _check_acls("listing ACLs", [answer])
@@ -325,7 +322,6 @@ def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = N
 
 
 def remove_acls(where: Where, filters: Sequence[AclFilter], *, deadline: Deadline | None = None) -> list[Acl]:
-    """Remove the ACLs that match any filter, and return them."""
     request = DeleteAclsRequest(tuple(DeleteAclsFilter(*each) for each in filters))
     answer = _ask_any(where, "removing ACLs", lambda _: request, deadline)
     _check_acls("removing ACLs", answer.filter_results)

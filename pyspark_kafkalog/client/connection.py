@@ -134,7 +134,6 @@ class Connection:
         return self._waiting[0].sent_at if self._waiting else None
 
     def version(self, key: ApiKey) -> int:
-        """Highest version of an API that both sides support. Raises `UnsupportedVersion`."""
         low, high = APIS[key].versions
         low, high = _SPOKEN_SINCE.get(key, low), _SPOKEN_UP_TO.get(key, high)
         if key not in self._versions:
@@ -295,7 +294,6 @@ class Connection:
         return self._exchange is not None
 
     def _start_login(self, seconds: float) -> None:
-        """Send the first request of a login; `_match` continues it."""
         if self._new_login is None:
             return
         try:
@@ -312,7 +310,6 @@ class Connection:
 
     @property
     def _logs_in_bare(self) -> bool:
-        """Whether the broker is older than SaslAuthenticate."""
         return not self.serves(ApiKey.SASL_HANDSHAKE, 1)
 
     def _finish_login(self, deadline: Deadline) -> None:
@@ -337,7 +334,6 @@ class Connection:
         self._waiting.append(ticket)
 
     def _continue_login(self, ticket: Ticket, frame: bytearray) -> None:
-        """Handle a response of the login; at the end send the requests that waited."""
         exchange = self._exchange
         if exchange is None:
             return
@@ -393,7 +389,6 @@ class Connection:
         return transport
 
     def _negotiate_versions(self, deadline: Deadline) -> None:
-        """Use ApiVersions, or ``broker.version.fallback`` for brokers that do not know it."""
         release = self._config.fallback_release
         if self._config.api_version_request:
             # Kafka 0.9 never responds; other old releases close the connection.

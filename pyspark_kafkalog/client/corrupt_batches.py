@@ -116,7 +116,6 @@ class Detour(Generic[T]):
     def _after_corrupt(
         self, fetched: Fetched, at: int, position: int, end: int, expected: ExpectedOffsets
     ) -> tuple[int, Frame | None]:
-        """Where to continue after the corrupt entry at byte ``at``, and that entry if in the response."""
         data, somewhere = fetched.data, _from_lowest(expected, position)
         frame = entry_at(data, at)
         if frame is not None and is_sound(data, frame, expected):
@@ -163,7 +162,6 @@ class Detour(Generic[T]):
         return found
 
     def _sound_from(self, offset: int, position: int, end: int) -> int | None:
-        """First offset of the first sound entry above ``position``, fetched at ``offset``."""
         try:
             fetched = self._fetched(offset, end)
         except CORRUPT:

@@ -252,7 +252,6 @@ class PartitionFetcher:
         return _FetchInFlight(connection, ticket, self._position, leader.node_id)
 
     def _send_ahead(self, deadline: Deadline) -> None:
-        """Send the next fetch before the caller decodes this response."""
         if self._position >= self.end:
             return
         try:

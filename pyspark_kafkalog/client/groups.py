@@ -322,7 +322,6 @@ def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
 
 
 def _newer_group(connection: Connection, group: str, deadline: Deadline) -> GroupDescription | None:
-    """The group, if it uses KIP-848's protocol; else None."""
     if not connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         return None
     answer = connection.request(ConsumerGroupDescribeRequest((group,)), deadline=deadline)
@@ -426,7 +425,6 @@ def _commit_request(
 
 
 def error_codes(topics: Iterable[Any]) -> dict[TopicPartition, ErrorCode]:
-    """The code of each partition in a response's ``topics``."""
     return {
         TopicPartition(topic.name, part.partition_index): part.error_code
         for topic in topics

@@ -78,7 +78,6 @@ def _ask_leaders(
     found: dict[TopicPartition, OffsetAndTimestamp],
     deadline: Deadline,
 ) -> KafkaError | None:
-    """Send one request to each leader, then receive; returns the failure to handle, if any."""
     cluster.metadata(sorted({tp.topic for tp in wanted}), deadline=deadline)
     by_node: dict[int, dict[TopicPartition, Leader]] = defaultdict(dict)
     for tp in wanted:
@@ -103,7 +102,6 @@ def _ask_leaders(
 
 
 def _check_known(peer: str, version: int, times: Iterable[int], by_segment: bool) -> None:
-    """Raise `UnsupportedVersion` for a time that this version of ListOffsets cannot look up."""
     text = f"{peer}: the broker cannot look up"
     for time in times:
         if time == MAX_TIMESTAMP and version < _MAX_TIMESTAMP_VERSION:

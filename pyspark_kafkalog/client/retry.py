@@ -109,7 +109,6 @@ class Attempts:
                 self.failed(e)
 
     def failed(self, error: KafkaError) -> None:
-        """Return when the next attempt is due; else raise ``error``, or one with the error before it."""
         self.failures += 1
         if self._last is not None and self._last.code != error.code:
             self._before = self._last

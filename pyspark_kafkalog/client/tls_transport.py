@@ -162,7 +162,6 @@ class TlsTransport(Transport):
             pass
 
     def _flush(self, timeout: float) -> None:
-        """Send ciphertext. Raises BlockingIOError if the socket accepts none at once."""
         try:
             self._sock.settimeout(timeout)
             self._stream.send_some(self._sock)
@@ -193,7 +192,6 @@ class TlsTransport(Transport):
         self._flush(timeout)
 
     def _encrypt(self) -> None:
-        """Encrypt a piece of a large part, or small parts joined."""
         outgoing, write, stage, filled = self._outgoing, self._stream.tls.write, self._stream.stage, 0
         data = outgoing[0].cast("B") if outgoing[0].nbytes >= _ENCRYPTED_BYTES else None
         if data is not None:
@@ -216,7 +214,6 @@ class TlsTransport(Transport):
             self._outgoing.popleft()
 
     def _receive_some(self, timeout: float) -> None:
-        """Read once, and decrypt all of it into frames."""
         try:
             if self._stream.dry:
                 self._sock.settimeout(timeout)

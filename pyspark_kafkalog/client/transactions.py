@@ -114,7 +114,6 @@ class TransactionCoordinator:
     def add_partitions(
         self, producer: ProducerEpoch, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> None:
-        """Add ``partitions``, all or none; begins the transaction if needed."""
         partitions = list(partitions)
         topics = by_topic((tp, tp.partition) for tp in partitions)
         named = tuple(AddPartitionsToTxnTopic(*row) for row in topics.items())

@@ -134,7 +134,6 @@ class Transport:
         return self._frames.popleft()
 
     def receive_byte(self, deadline: Deadline) -> int:
-        """The next byte from a peer without frames. Raises `ConnectionLost` or `TimeoutError`."""
         byte = bytearray(1)
         try:
             self._sock.settimeout(max(deadline.left, 0.001))
@@ -190,7 +189,6 @@ class Transport:
             outgoing.popleft()
 
     def _receive_some(self, timeout: float) -> None:
-        """Read once. Raises BlockingIOError or TimeoutError if nothing comes (in time)."""
         try:
             self._sock.settimeout(timeout)
             count = self._sock.recv_into(self._reader.buffer())

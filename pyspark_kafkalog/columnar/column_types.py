@@ -129,7 +129,6 @@ class BlockTable(Sequence[Block]):
     __slots__ = ("buffer", "data_bytes", "record_count", "rows")
 
     def __init__(self, buffer: memoryview, rows: Any, record_count: int, data_bytes: int) -> None:
-        """``record_count`` and ``data_bytes`` are totals over all rows."""
         self.buffer, self.rows = buffer, rows
         self.record_count, self.data_bytes = record_count, data_bytes
 

@@ -42,7 +42,6 @@ def _address(typingctx: Any, array: Any) -> Any:
 
 
 def _reader(bits: int) -> Any:
-    """Makes a reader of ``bits`` at an address, little-endian, unsigned below 64."""
 
     def read(typingctx: Any, address: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -55,7 +54,6 @@ def _reader(bits: int) -> Any:
 
 
 def _getter(bits: int) -> Any:
-    """Makes a reader of element ``index`` of ``bits`` at ``base``."""
 
     def get(typingctx: Any, base: Any, index: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -68,7 +66,6 @@ def _getter(bits: int) -> Any:
 
 
 def _putter(bits: int) -> Any:
-    """Makes a writer of element ``index`` of ``bits`` at ``base``."""
 
     def put(typingctx: Any, base: Any, index: Any, value: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -212,7 +209,6 @@ _fold_32c: Any = _folder(_CRC_32C)
 
 
 def _summer(bits: int) -> Any:
-    """Makes the function for the CRC-32C instruction over ``bits``."""
 
     def sum_bits(typingctx: Any, crc: Any, word: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -298,7 +294,6 @@ def crc_by_tables(tables, pos, size):
 
 @_inlined
 def crc32_by_folding(tables, pos, size):
-    """CRC-32 of ``size`` bytes at ``pos``; requires `can_fold`."""
     crc, end = np.int64(_ALL_BITS), pos + size
     if size >= _LEAST_FOLDED_BYTES:
         low, high = _fold_32(pos, size >> 4, crc)

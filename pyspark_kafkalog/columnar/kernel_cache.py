@@ -89,7 +89,6 @@ def compiled(function: Any, signature: Any) -> Kernel:
 
 
 def _sealed(dispatcher: Any) -> Kernel:
-    """The dispatcher, refusing arguments of other types instead of compiling for them."""
     dispatcher.disable_compile()
     found: Kernel = dispatcher
     return found

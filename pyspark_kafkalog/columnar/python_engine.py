@@ -222,7 +222,6 @@ def _long(data: bytes, pos: int, bits: int) -> tuple[int, int]:
 
 
 def _number(data: bytes, pos: int, end: int, bits: int = 32) -> tuple[int, int]:
-    """The number at ``pos`` and the position after it, at most ``end``."""
     try:
         value, after = _long(data, pos, bits)
     except IndexError:
@@ -260,7 +259,6 @@ class _RecordColumns(_ListColumns):
         return self._why_not_more(data[taken:], block, cursor)
 
     def _take_good(self, data: bytes, block: Block, cursor: Cursor) -> int:
-        """Take the leading good records of ``data``, the block from ``cursor`` on; returns their bytes."""
         count = min(block.record_count - cursor.record, self.limits.records - self.seen)
         stop = min(len(data), self.limits.data_bytes - self.taken_bytes)
         scan = _scan(data, count, stop, self.wanted)

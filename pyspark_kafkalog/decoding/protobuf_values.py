@@ -83,7 +83,6 @@ class ProtobufDecoder:
 
 
 def _path_of(message: Any) -> tuple[int, ...]:
-    """A message type's index on each nesting level of its file."""
     path: list[int] = []
     while message is not None:
         parent = message.containing_type
@@ -97,7 +96,6 @@ Read = Callable[[Any], Any]
 
 
 def _message(message: Any, depth: int) -> tuple[pa.DataType, Read]:
-    """A message type's column type and the converter of its values."""
     import pyarrow as pa
 
     if depth > _MAX_DEPTH:

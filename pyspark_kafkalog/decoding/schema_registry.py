@@ -161,7 +161,6 @@ class Registry:
         return Schema(self._text(answer), str(kind), tuple(texts.values()))
 
     def _follow(self, answer: dict[str, object], texts: dict[tuple[str, object], str]) -> None:
-        """Add the schemas that ``answer`` refers to, dependencies first."""
         references = answer.get("references") or []
         if not isinstance(references, list) or not all(isinstance(one, dict) for one in references):
             raise RegistryError(f"{self.url} answered with invalid references")

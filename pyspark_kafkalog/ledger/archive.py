@@ -305,7 +305,6 @@ def _replaced(outputs: Live, compaction: Commit) -> Live:
 
 
 def check_not_removed(archive: Archive, live: Live) -> None:
-    """Check that `gc` removed none of these files, which a later compaction replaced; else `LoadError`."""
     for number in archive.numbers(REMOVALS):
         compaction = archive.commit_at(number)
         for commit, out in _replaced(live, compaction) if compaction.mode == COMPACT else ():

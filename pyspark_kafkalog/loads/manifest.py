@@ -87,7 +87,6 @@ def _read(store: Store) -> _Manifest:
 
 
 def _since(archive: Archive, head: Commit, known: _Manifest, path: str) -> list[LoadOutput] | None:
-    """Outputs since the manifest's commit, oldest first; None if the whole manifest must be rewritten."""
     found: list[LoadOutput] = []
     at: Commit | None = head
     while at is not None and at.number > known.number:

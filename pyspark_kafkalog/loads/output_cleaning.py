@@ -84,7 +84,6 @@ def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
 def _removable(
     store: FileStore, path: str, commits: Sequence[Commit], lineage: Sequence[Commit], before_ms: int
 ) -> Removable:
-    """Those of the table that the commits call ``path``."""
     head = commits[-1].number if commits else 0
     outputs = [out for commit in commits for out in commit.outputs if out.path == path]
     listed = {f"{out.directory}/{file.name}" for out in outputs for file in out.files}

@@ -70,7 +70,6 @@ class Cells:
 
     @classmethod
     def of(cls, column: Any) -> Cells:
-        """The cells of a binary or string column, also a large one."""
         import numpy as np
         import pyarrow as pa
 
@@ -388,7 +387,6 @@ def _bytes(name: str, column: Any) -> list[bytes | None]:
 
 
 def _milliseconds(column: Any) -> Any:
-    """Times as int64 milliseconds."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):

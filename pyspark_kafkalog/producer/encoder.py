@@ -64,7 +64,6 @@ def record_size_bound(content_bytes: int, headers: Sequence[Header], own_time: b
 
 
 def own_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
-    """The headers, checked and copied. Raises `TypeError` or `InvalidRecord`."""
     own = []
     for header in headers:
         try:
@@ -83,7 +82,6 @@ def own_headers(headers: Iterable[Header]) -> tuple[Header, ...]:
 
 
 def as_bytes(what: str, value: Any) -> bytes | None:
-    """``value`` as immutable bytes, or None. Raises `TypeError`."""
     if value is None:
         return None
     if isinstance(value, (bytes, bytearray, memoryview)):

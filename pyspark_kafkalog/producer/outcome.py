@@ -59,7 +59,6 @@ class OutcomeHandler:
     def answered(
         self, batch: ProducerBatch, result: PartitionProduceResponse | None, peer: str, now: float
     ) -> None:
-        """Handle a broker's result for ``batch``; None if the response lacks it."""
         if batch.settled:
             return  # it expired before the response came
         if result is None:

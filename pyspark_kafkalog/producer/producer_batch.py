@@ -318,7 +318,6 @@ class BulkDelivery:
         return self._complete and all(batch.all_settled for batch, _, _ in self._parts)
 
     def add(self, batch: ProducerBatch, first: int, count: int) -> None:
-        """Add ``count`` records of ``batch``, from index ``first`` on. Called by the producer."""
         self._parts.append((batch, first, count))
 
     def complete(self) -> None:
@@ -374,7 +373,6 @@ class CallbackRunner:
         self._thread: threading.Thread | None = None
 
     def submit(self, batch: ProducerBatch) -> None:
-        """Queue the callbacks of a settled batch. Returns at once."""
         with self._idle:
             self._left += 1
             if self._thread is None:

@@ -77,7 +77,6 @@ class ProducerMetadata:
             self._learn([*self._names], deadline)
 
     def new_identity(self) -> ProducerEpoch:
-        """A new producer id, within ``request.timeout.ms``."""
         deadline = self._deadline()
         request = InitProducerIdRequest(transaction_timeout_ms=self._config.transaction_timeout_ms)
 

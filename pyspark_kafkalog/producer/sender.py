@@ -266,7 +266,6 @@ class Sender:
             queues = later + again
 
     def _encoded(self, batch: ProducerBatch) -> bool:
-        """Whether the batch could be encoded; if not, it is settled."""
         try:
             batch.encode(self._encoding)
         except KafkaError as e:

@@ -92,7 +92,6 @@ def export(
 
 
 def check_target(target: Path) -> None:
-    """Raise `InvalidConfig` unless ``target`` is free or an empty directory."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise InvalidConfig(f"{target} is not a directory; the target must be absent or an empty directory")
     if target.is_dir() and any(target.iterdir()):
@@ -193,7 +192,6 @@ class _Copy:
         return Exported(self._directory.name, start, self._next_offset, len(segments), size, self._left_bytes)
 
     def _segment(self, segment: SegmentPlace, *, last: bool) -> int:
-        """Copy a segment and build its indexes; returns the bytes copied."""
         base = segment.base_offset
         self._check_follows(base, f"{segment.path}")
         self._next_offset = base
@@ -281,12 +279,10 @@ _TIME_ROW = struct.Struct(">qi")
 
 
 def kafka_directory_name(partition: TopicPartition) -> str:
-    """Kafka's directory of a partition, such as ``my_topic-0``."""
     return f"{partition.topic}-{partition.partition}"
 
 
 def kafka_segment_name(base_offset: int, suffix: str = ".log") -> str:
-    """Kafka's name of a segment, or of the file with ``suffix`` beside it."""
     return f"{base_offset:020d}{suffix}"
 
 
@@ -301,7 +297,6 @@ def checkpoint(rows: Iterable[tuple[object, int]]) -> bytes:
 
 
 def add_epoch(rows: list[tuple[int, int]], header: BatchHeader) -> None:
-    """Add the batch's leader epoch and first offset, if it is a new one."""
     epoch = header.partition_leader_epoch
     if epoch >= 0 and (not rows or epoch > rows[-1][0]):
         rows.append((epoch, header.base_offset))

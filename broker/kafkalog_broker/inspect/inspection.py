@@ -126,7 +126,6 @@ def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspect
 
 
 def _of_record(directory: Path, files: FileSystem) -> str | None:
-    """Generation in the topic's record in the data directory above, or None."""
     directory = directory.absolute()
     place = partition_place(directory)
     if place is None:
@@ -245,7 +244,6 @@ class PartitionPlace:
 
 
 def segment_place(path: Path) -> SegmentPlace | None:
-    """The segment at ``path``; None if not named as one. Raises `OSError`."""
     named = _SEGMENT.fullmatch(path.name)
     return SegmentPlace(path, int(named[1]), path.stat().st_size) if named else None
 

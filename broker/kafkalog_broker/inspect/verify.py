@@ -152,7 +152,6 @@ class _Check:
             self.note(f"compacted up to offset {compacted - 1}: {what} {why}", path=directory)
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
-        """Read the segment list, with the cleaned and start offsets."""
         listed = segment_list_in(directory, self._files)
         if listed is not None:
             self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset

@@ -100,7 +100,6 @@ def aborted_bytes(rows: Iterable[AbortedTransaction]) -> bytes:
 
 
 def parse_aborted(data: bytes, path: Path) -> list[AbortedTransaction]:
-    """Rows in a file's ``data``. Raises `CorruptMessage`: truncated, or an invalid row."""
     if len(data) % _ROW.size:
         raise CorruptMessage(f"{path}: {len(data)} bytes are not whole rows of {_ROW.size}")
     rows: list[AbortedTransaction] = []

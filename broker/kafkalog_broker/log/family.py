@@ -125,7 +125,6 @@ class Producers:
         """Raise `InvalidProducerEpoch` if the producer has written with a later epoch."""
 
     def known(self) -> list[KnownProducer]:
-        """All producers, by id."""
         return []
 
     def newest(self) -> dict[int, NewestBatch]:

@@ -65,7 +65,6 @@ def collision(name: str, others: Iterable[str]) -> str | None:
 
 
 def file_name(topic: str) -> str:
-    """The topic's name, ASCII-quoted for file names."""
     return quote(topic, safe="").replace("~", "%7E")
 
 

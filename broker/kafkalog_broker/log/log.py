@@ -581,7 +581,6 @@ class Log:
         return active.next_offset
 
     def _roll(self) -> None:
-        """Start a new segment. On `OSError` the old one stays active."""
         active = self.segments[-1]
         if not active.size:
             return

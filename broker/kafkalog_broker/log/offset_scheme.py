@@ -46,7 +46,6 @@ class IndexFile:
 
 
 def parse_index(data: bytes, columns: str) -> IndexFile:
-    """Parse an index file with these ``columns``. Raises `CorruptMessage`."""
     first, second = array(columns[0]), array(columns[1])
     rows = len(data) - TRAILER_BYTES
     count, rest = divmod(rows, first.itemsize + second.itemsize)
@@ -410,7 +409,6 @@ class Rises:
         return len(self._times)
 
     def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        """Time in ms and offset of the first record at or after ``timestamp``, or None."""
         place = bisect_left(self._times, timestamp)
         return (self._times[place], self._offsets[place]) if place < len(self._times) else None
 

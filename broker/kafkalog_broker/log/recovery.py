@@ -113,7 +113,6 @@ class Loading:
     _list_is_due: bool = False
 
     def run(self) -> Loaded:
-        """Raises `MissingSegments`; `OSError`."""
         self._durable_offset = max(self._recovery_point, self._clean.end_offset if self._clean else 0)
         segments = self._look()
         while True:
@@ -334,7 +333,6 @@ class Loading:
         return MissingSegments(self._directory, [Missing(first, end, why)])
 
     def _finish(self, kept: list[Segment]) -> None:
-        """Write the list if it changed, then move unlisted segments aside."""
         tools = self._tools
         before = self._on_disk
         listed = SegmentList.of(

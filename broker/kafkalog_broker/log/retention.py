@@ -27,8 +27,6 @@ class SegmentFacts:
 
 
 class RetentionPolicy(Protocol):
-    """Selects the oldest segments of a log for deletion."""
-
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
         """How many of ``segments``, in log order, may be deleted from the front."""
 

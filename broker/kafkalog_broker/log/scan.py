@@ -61,8 +61,6 @@ default limit of these was 1 MB.
 
 
 class FoundBatch(CandidateEntry):
-    """A v2 batch."""
-
     __slots__ = ("header",)
     checksum = staticmethod(crc32c)
 
@@ -202,7 +200,6 @@ class FoundEntry07(CandidateEntry):
         payload: int,
         stored_crc: int,
     ) -> None:
-        """``payload``: position of the payload in the entry."""
         super().__init__(
             position, size, position + payload, first_offset, True, first_offset + size - 1,
             first_offset + size, NO_TIMESTAMP, 1 if codec is Codec.NONE else None, stored_crc, 0,

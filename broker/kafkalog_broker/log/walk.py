@@ -91,7 +91,6 @@ def is_lost(frame: Frame, gap: int) -> bool:
 
 
 def read_frame(file: File, frame: Frame) -> memoryview:
-    """All bytes of a frame. Raises `CorruptMessage`: the file ends before the frame does."""
     data = file.read_at(frame.position, frame.size)
     if len(data) != frame.size:
         raise CorruptMessage(f"the frame at byte {frame.position} is cut short")
@@ -256,7 +255,6 @@ def _looks_like_one(window: Window, layout: EntryLayout, position: int) -> bool:
 
 
 def _next_sound(window: Window, layout: EntryLayout, start: int, stop: int) -> int:
-    """Position of the next entry with a good checksum in ``[start, stop)``, else ``stop``."""
     position = start
     while stop - position >= layout.smallest:
         chunk = bytes(window.view(position, min(SCAN_BYTES, stop - position)))

@@ -203,7 +203,6 @@ class LogManager:
         return log
 
     def directories(self) -> list[DirectoryContents]:
-        """Every directory of ``log.dirs`` with its logs' sizes."""
         sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
         for partition, log in list(self.logs.items()):
             sizes[log.directory][partition] = log.size_bytes
@@ -601,7 +600,6 @@ class LogManager:
     def _commit(
         self, name: str, topic: StoredTopic, store: DataDirectory, made: Mapping[TopicPartition, Log]
     ) -> None:
-        """Make the topic's record durable, then publish the topic."""
         store.check()
         try:
             TopicStore(store.path, self._files).put(name, topic)

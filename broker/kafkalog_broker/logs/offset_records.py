@@ -70,8 +70,6 @@ class _StoredOffset(WireStruct):
 
 
 class OffsetKey(NamedTuple):
-    """Group and partition of a stored offset."""
-
     group: str
     partition: TopicPartition
 

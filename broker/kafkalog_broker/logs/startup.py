@@ -124,7 +124,6 @@ class Startup:
         self._clear_leftovers()
 
     def _read(self, directory: DataDirectory) -> list[tuple[DataDirectory, str]]:
-        """Read one directory; returns its unfinished deletions."""
         store = TopicStore(directory.path, self._files)
         store.open()
         clean, points = directory.take_clean_shutdown(), directory.read_recovery_points()
@@ -218,7 +217,6 @@ class Startup:
     def _open(
         self, partition: TopicPartition, topic: StoredTopic, config: LogConfig, all_online: bool
     ) -> None:
-        """Open the partition's log, recreated if its directory was never durable."""
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
             raise StorageError(f"{partition} is in {places[0].path} and in {places[1].path}")

@@ -19,7 +19,6 @@ _T = TypeVar("_T", bound=WireStruct)
 
 
 def encode_strings(version: int, *strings: str) -> bytes:
-    """Raises `CorruptMessage`: a string is longer than 32767 bytes."""
     out = _INT16.pack(version)
     for text in strings:
         data = text.encode()
@@ -30,7 +29,6 @@ def encode_strings(version: int, *strings: str) -> bytes:
 
 
 def version_of(data: bytes) -> int:
-    """Raises `CorruptMessage`: truncated."""
     if len(data) < _INT16.size:
         raise CorruptMessage(f"a record's key or value of {len(data)} bytes is cut")
     return int(_INT16.unpack_from(data)[0])

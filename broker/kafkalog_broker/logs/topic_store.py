@@ -52,7 +52,6 @@ class StoredTopic:
 
 
 def directory_name(partition: TopicPartition) -> str:
-    """Directory of a partition, such as ``my_topic_0``."""
     return f"{file_name(partition.topic)}_{partition.partition}"
 
 
@@ -165,7 +164,6 @@ def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, s
 
 
 def parse_topic(data: bytes, path: Path) -> tuple[StoredTopic, bool]:
-    """A topic's record, and whether it is being deleted. Raises `StorageError`, naming ``path``."""
     try:
         fields = parse_properties(data.decode("utf-8"))
         here, total = fields.get("partitions.here"), int(fields["partitions"])

@@ -132,7 +132,6 @@ class Broker:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each listener by name, in configured order."""
         if self._listeners is not None:
             return self._listeners.ports
         return {endpoint.name: endpoint.port for endpoint in self.config.endpoints}

@@ -174,7 +174,6 @@ class Context:
         return cast("Sequence[Part]", parts)
 
     def finish(self, handle: Callable[[], Any]) -> None:
-        """Answer with what ``handle`` returns, from any thread; close the connection if it fails."""
         if self.reply.closed:
             return
         try:

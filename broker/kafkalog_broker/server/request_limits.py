@@ -125,7 +125,6 @@ def _skip_tags(buf: memoryview, pos: int, left: int) -> tuple[int, int]:
 
 
 def _read_size(buf: memoryview, pos: int, flexible: bool) -> tuple[int, int]:
-    """A length or count, -1 for null, and the position after it."""
     if flexible:
         size, pos = read_length(buf, pos)
         return size - 1, pos

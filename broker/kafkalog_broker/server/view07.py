@@ -278,7 +278,6 @@ class Boundaries:
 
 
 def read_bytes(log: Log, offset: int, size: int) -> bytes:
-    """Bytes from ``offset``, to the end of the segment or of readable data at most. Raises as `Log.read`."""
     piece = log.read(offset, size, at_least_one=False)
     try:
         return piece.read()

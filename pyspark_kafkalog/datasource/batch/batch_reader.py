@@ -50,7 +50,6 @@ class TaskReader:
         self._columns = tuple(columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as record batches of about 1 MiB."""
         # Spark creates one task for an empty plan, with a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
             with self._opened(partition) as cluster:

@@ -50,7 +50,6 @@ def column_names(
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
-    """The columns as Spark's schema; every one is nullable."""
     from pyspark.sql import types as t
 
     header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])

@@ -47,8 +47,6 @@ class OffsetRange:
 
 
 class DataLoss(KafkaError):
-    """Offsets to read are not in the log, or not yet again."""
-
     def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
         super().__init__(
             "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read offsets "
@@ -130,7 +128,6 @@ class SourceCluster(ABC):
         """Each partition's facts for a load's plan; `UnknownTopicOrPartition` if one does not exist."""
 
     def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        """The id of each partition's topic; "" if topics have none."""
         return dict.fromkeys(partitions, "")
 
     @abstractmethod

@@ -116,7 +116,6 @@ class StreamDriver:
         return ends if limits.most is None else share_limit(limits.most, starts, ends)
 
     def plan(self, start: OffsetsByPartition, end: OffsetsByPartition) -> list[KafkaInputPartition]:
-        """The tasks of a batch, planned by this run or by an earlier one."""
         repeated = not self._asked
         if self._fixed_end is not None:
             check_fixed_end(end, self._fixed_end, self._look(end), planned_before=repeated)

@@ -175,7 +175,6 @@ def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
 
 
 def _link(unfinished: Path, path: Path) -> bool:
-    """Link to the final name; False if that is taken."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
@@ -192,7 +191,6 @@ def _link(unfinished: Path, path: Path) -> bool:
 
 
 def _make_directory(path: Path) -> None:
-    """Create a directory and its missing parents, durably."""
     if path.is_dir():
         return
     _make_directory(path.parent)

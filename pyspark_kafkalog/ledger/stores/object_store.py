@@ -181,7 +181,6 @@ class ObjectStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[tuple[Any, Any, str]]:
-        """obstore, its client, and a record's key; errors become a `LoadError`."""
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
         store = client(self._address, self.location)
@@ -214,8 +213,6 @@ _READ_AHEAD = 64 << 10
 
 
 class _Reader(io.RawIOBase):
-    """An object as a file. *Not thread-safe.*"""
-
     def __init__(self, store: ObjectStore, file: StoredFile) -> None:
         self._store, self._file = store, file
         self._at = 0

@@ -406,7 +406,6 @@ def _commits_itself(connection: Any) -> bool:
 
 
 def _paramstyle(connection: Any) -> str:
-    """The driver's style of placeholders, from its module or a parent module."""
     module = type(connection).__module__
     if hasattr(connection, "adbc_get_info") and connection.adbc_get_info()["vendor_name"] == "PostgreSQL":
         return "dollar"  # statements reach the server unchanged, whatever the driver says
@@ -428,7 +427,6 @@ def _shown(scheme: str, url: str) -> str:
 
 
 def _secrets(url: str) -> tuple[str, ...]:
-    """The secrets in a URL, longest first."""
     user, place = _user_and_place(url)
     password = user.partition(":")[2]
     hidden = [value for name, value in parse_qsl(place.partition("?")[2]) if name not in _SHOWN_PARAMETERS]

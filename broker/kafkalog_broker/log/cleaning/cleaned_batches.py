@@ -79,7 +79,6 @@ class KeyOffsets:
         return not self.newest or len(self.newest) + record_count <= self._most
 
     def add_records(self, block: bytes, count: int, base_offset: int, start_offset: int) -> None:
-        """Add the keys of a v2 batch's records from ``start_offset`` on. Raises `CorruptMessage`."""
         newest, pos = self.newest, 0
         if count * MIN_RECORD_BYTES > len(block):
             raise CorruptMessage(f"{count} records cannot be in {len(block)} bytes")
@@ -140,7 +139,6 @@ class AbortedRanges:
             self._rows.setdefault(row.producer_id, []).append(row)
 
     def of(self, producer_id: int, offset: int) -> AbortedTransaction | None:
-        """The aborted transaction that contains a producer's data or marker at ``offset``."""
         rows = self._rows.get(producer_id)
         if not rows:
             return None

@@ -84,7 +84,6 @@ class Swap:
         self._release()
 
     def _decide(self) -> None:
-        """Prepare the swap, then commit to it durably."""
         self._new.place(self._cleaned)
         self._new.build_index()
         for segment in self._old:
@@ -177,7 +176,6 @@ def with_decided(listed: SegmentList, swaps: Sequence[Decided]) -> SegmentList:
 def finish_decided(
     files: FileSystem, directory: Path, swap: Decided, found: Sequence[tuple[int, DirectoryEntry]]
 ) -> list[tuple[int, DirectoryEntry]]:
-    """Complete a swap that the list already contains; returns the resulting segments, as ``found``."""
     kept: list[tuple[int, DirectoryEntry]] = []
     target = directory / segment_name(swap.base_offset)
     for base_offset, entry in found:

@@ -54,7 +54,6 @@ def describe_acls(request: api.DescribeAclsRequest, ctx: Context) -> api.Describ
 
 
 def _authorizer_of(operation: Operation, ctx: Context) -> Authorizer:
-    """The authorizer, if the client may do ``operation`` on its ACLs."""
     authorizer = ctx.services.authorizer
     if authorizer is None:
         raise ServerError(

@@ -186,7 +186,9 @@ def _check_filter(components: tuple[api.ComponentData, ...]) -> None:
 
 @handles(ApiKey.ELECT_LEADERS, (0, 2), (Operation.ALTER, ResourceType.CLUSTER), takes_long=always)
 def elect_leaders(request: api.ElectLeadersRequest, ctx: Context) -> api.ElectLeadersResponse:
-    """Of all partitions (null) only those are listed whose leader is away, as in Kafka."""
+    """Say of each partition that its leader needs no election, or is away. Of all partitions (null) only
+    those are listed whose leader is away, as in Kafka.
+    """
     everything = request.topic_partitions is None
     topics = ctx.services.topics.all()
     asked = {each.topic: each.partitions for each in request.topic_partitions or ()}
@@ -225,7 +227,6 @@ class _Leaders:
         self._described: dict[str, Mapping[int, MetadataResponsePartition]] = {}
 
     def partition(self, name: str, number: int) -> MetadataResponsePartition:
-        """Raises `UnknownTopicOrPartition`."""
         if name not in self._described and name in self._topics:
             topic = self._cache.described(name, self._topics[name], NOT_ASKED, self._brokers)
             self._described[name] = {each.partition_index: each for each in topic.partitions}

@@ -171,7 +171,6 @@ def incremental_alter_configs(
 def changed(
     configs: Sequence[api.IncrementalAlterableConfig], defaults: Config, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """A resource's own properties after changes. Raises `InvalidRequest`, `InvalidConfig`: not a list."""
     _check_once(config.name for config in configs)
     after = dict(overrides)
     for config in configs:

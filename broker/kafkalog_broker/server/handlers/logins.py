@@ -28,7 +28,9 @@ from pyspark_kafkalog.security.scram import MECHANISMS, MIN_ITERATIONS, ScramCre
 
 @handles(ApiKey.SASL_HANDSHAKE, (0, 1))
 def sasl_handshake(request: api.SaslHandshakeRequest, ctx: Context) -> api.SaslHandshakeResponse:  # noqa: ARG001
-    """Only without SASL, or after a login: the listener's authentication answers the others."""
+    """Refuse a handshake on a listener without SASL, or after a login. Those that begin or renew a login are
+    answered by the listener's authentication.
+    """
     return api.SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, ())
 
 
@@ -37,7 +39,9 @@ _ALREADY_LOGGED_IN = "SaslAuthenticate request received after successful authent
 
 @handles(ApiKey.SASL_AUTHENTICATE, (0, 2))
 def sasl_authenticate(request: api.SaslAuthenticateRequest, ctx: Context) -> api.SaslAuthenticateResponse:  # noqa: ARG001
-    """Only without SASL, or after a login, as `sasl_handshake`."""
+    """Refuse a message of a login on a listener without SASL, or after a login. Those of a login are answered
+    by the listener's authentication.
+    """
     return api.SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, _ALREADY_LOGGED_IN, b"", 0)
 
 

@@ -50,7 +50,10 @@ _TRANSACTION_VERSION = "transaction.version"
     ),
 )
 def api_versions(request: api.ApiVersionsRequest, ctx: Context) -> api.ApiVersionsResponse:
-    """From version 3 the client must name itself in legal characters (KIP-511)."""
+    """List the APIs that this broker serves, with their versions.
+
+    From version 3 the client must name itself in legal characters (KIP-511).
+    """
     named = _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
     if ctx.version >= 3 and not named:
         return api.ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -200,7 +203,9 @@ _MOST_PARTITIONS = 2_000
 def describe_topic_partitions(
     request: api.DescribeTopicPartitionsRequest, ctx: Context
 ) -> api.DescribeTopicPartitionsResponse:
-    """By name, up to a number of partitions. Topics unknown, or not to be described, come last."""
+    """Describe topics in the order of their names, up to a number of partitions; a cursor names the first of
+    the next response. Topics that are unknown, or may not be described, come last.
+    """
     topics, cursor = ctx.services.topics.all(), request.cursor or api.Cursor("", 0)
     names = sorted({topic.name for topic in request.topics} or topics)
     strange = request.cursor is not None and request.topics and cursor.topic_name not in names
@@ -288,7 +293,9 @@ def _find_coordinator_takes_long(request: api.FindCoordinatorRequest, ctx: Conte
     takes_long=_find_coordinator_takes_long,
 )
 def find_coordinator(request: api.FindCoordinatorRequest, ctx: Context) -> api.FindCoordinatorResponse:
-    """The owner of the partition of ``__consumer_offsets`` or ``__transaction_state`` that keeps the key."""
+    """Return the owner of the partition of ``__consumer_offsets`` that keeps the group, or of the partition
+    of ``__transaction_state`` that keeps the transactional id.
+    """
     if ctx.version >= _SEVERAL_KEYS_SINCE:
         found = []
         for key in request.coordinator_keys:

@@ -122,7 +122,9 @@ def _takes_long(request: api.ProduceRequest, ctx: Context) -> bool:
     takes_long=_takes_long,
 )
 def produce(request: api.ProduceRequest, ctx: Context) -> Any:
-    """Message sets of v0 and v1 in versions 0 to 2, one record batch v2 from version 3 on."""
+    """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
+    version 3 on.
+    """
     asked = _to_verify(request, ctx)
     if asked is None:
         return _produce(request, ctx, {})

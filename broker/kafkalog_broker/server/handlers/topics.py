@@ -113,7 +113,6 @@ def _placement(wanted: api.CreatableTopic, ctx: Context) -> tuple[int, tuple[int
 def _assigned_owners(
     assignments: tuple[api.CreatableReplicaAssignment, ...], brokers: Collection[int]
 ) -> tuple[int, ...]:
-    """The brokers of partitions 0 to n-1."""
     in_order = sorted(assignments, key=attrgetter("partition_index"))
     if any(number != each.partition_index for number, each in enumerate(in_order)):
         raise ServerError(
