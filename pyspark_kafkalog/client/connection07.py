@@ -1,7 +1,5 @@
-"""Kafka 0.7's protocol over one transport: no versions, no correlation ids, responses in order.
-
-A produce has no response; a broker refuses it by closing the connection, or drops what is above
-``max.message.size``. A response to a later request shows that it was handled: `Connection07.confirm`.
+"""Kafka 0.7's protocol over one transport: no versions, no correlation ids, responses in order. A produce has
+no response; a broker refuses it by closing the connection, or drops what is above ``max.message.size``.
 """
 
 from __future__ import annotations

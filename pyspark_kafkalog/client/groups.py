@@ -134,9 +134,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member and its partitions; none if it is no consumer. ``target`` is the assignment that a "consumer"
-    group's member is moving to.
-    """
+    """A member; ``target`` is the assignment to which a "consumer" group's member moves."""
 
     member_id: str
     client_id: str

@@ -97,9 +97,8 @@ class BatchWalk:
         self.next_offset = answer.start
 
     def groups(self, engine: Engine, limits: ColumnLimits) -> Iterator[Sequence[Block]]:
-        """As many blocks as fit one record batch, since an engine's call costs about 20 us. A group is
-        yielded only after the next entry's offset was read, which may show that the group's offsets are
-        damaged.
+        """As many blocks as fit one record batch: an engine's call costs about 20 us. The next entry's offset
+        is read first, which may show that a group's offsets are damaged.
         """
         group: list[Block] | BlockTable = []
         records = size = 0

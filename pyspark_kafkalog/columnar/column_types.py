@@ -112,9 +112,7 @@ class Cursor:
 
 
 class Stopped(NamedTuple):
-    """Why columns took no more: ``number`` is the faulty value (BAD_TIMESTAMP: the time delta) of the record
-    at ``offset_delta``. FULL: ``need_bytes`` and ``need_headers`` are those of the next record alone.
-    """
+    """Why columns took no more; ``number`` is the faulty value of the record at ``offset_delta``."""
 
     status: Status
     number: int = 0

@@ -1,7 +1,5 @@
-"""Walks Kafka 0.7 entries in a fetch answer, plain ones and those inside compressed ones.
-
-An offset is an entry's byte position in its log. Messages of a compressed entry share it and are counted by
-`innerIndex`. The engine verifies entries; this module opens compressed ones. `formats.v07` names errors.
+"""Walks Kafka 0.7 entries in a fetch answer; `formats.v07` names errors. An offset is an entry's byte
+position. Messages in a compressed entry, which this opens, share it and are counted by `innerIndex`.
 """
 
 from __future__ import annotations

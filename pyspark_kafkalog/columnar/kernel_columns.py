@@ -208,9 +208,7 @@ def regions_fit(layout, size):
 
 
 def _named(function, name):
-    """``function`` compiled under a name with ``name``: numba counts names per process, so of two kernels
-    from other processes' caches the second would run the first's functions.
-    """
+    """numba counts names per process: of two kernels from caches, one might run the other's functions."""
     function.__qualname__ = f"{function.__name__}_of_{name}"
     return _compiled(function)
 

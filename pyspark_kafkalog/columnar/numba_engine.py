@@ -51,9 +51,7 @@ _USUAL_BYTES = 6 << 20  # minimum allocation, so that the next call can reuse it
 
 
 class Pool:
-    """*Thread-safe: deque operations are atomic.* Memory for arenas, reused once the last Arrow array in it
-    is gone: new memory costs a page fault per 4 KiB, more than decoding.
-    """
+    """*Thread-safe: deque operations are atomic.* Reuses arenas: new memory costs more than decoding."""
 
     def __init__(self) -> None:
         self._free: deque[Any] = deque()

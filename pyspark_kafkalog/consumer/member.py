@@ -46,9 +46,8 @@ class Rebalance:
 
 
 class Member(ABC):
-    """*Not thread-safe: the caller holds a lock.* A member's side of a group protocol, without I/O. The
-    program handles the first `Rebalance` in ``pending``; `done` then removes it. `_owned` lacks pending
-    changes.
+    """*Not thread-safe: the caller holds a lock.* The program handles the first `Rebalance` in ``pending``;
+    `done` then removes it. `_owned` lacks pending changes.
     """
 
     def __init__(self, config: GroupConsumerConfig) -> None:

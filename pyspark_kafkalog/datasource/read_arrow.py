@@ -141,9 +141,7 @@ def _rows(options: BatchOptions, ranges: Sequence[OffsetRange]) -> Generator[pa.
 
 
 class _Batches(Iterator[pa.RecordBatch]):
-    """*Thread-safe: the lock guards the generator, which can be neither read nor closed while it runs.* After
-    a failure it fails again: its end would look like the end of the topics.
-    """
+    """*Thread-safe by its lock.* After a failure it fails again: its end would look like the topics' end."""
 
     def __init__(self, rows: Generator[pa.RecordBatch, None, None]) -> None:
         self._rows = rows

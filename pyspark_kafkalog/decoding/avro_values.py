@@ -45,9 +45,7 @@ def plain(schema: Any) -> Any:
 
 
 def arrow_types(*schemas: Any) -> list[pa.DataType]:
-    """Types for the last schema's values; preceding schemas define the names it uses. The first is that of
-    decoded values, the last the column's; each can be cast to the next.
-    """
+    """Types for the last schema's values, from that of decoded values to the column's: a chain of casts."""
     found: list[pa.DataType] = []
     for stage in range(_STAGES):
         types = _Types(stage)

@@ -74,9 +74,7 @@ class PlannedRange(OfPartition):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition(OfPartition):
-    """A partition in a plan, and the ``reason`` of its range if not obvious. ``ranges`` tile ``[start,
-    end)``; ``earliest`` and ``latest`` are the log's ends, or `UNKNOWN`.
-    """
+    """A partition in a plan. ``ranges`` tile ``[start, end)``; ``earliest`` and ``latest`` are the log's."""
 
     topic_id: str
     leader: int = field(metadata=at_least(UNKNOWN))

@@ -134,9 +134,7 @@ def encode(record: LedgerRecord) -> bytes:
 
 
 def decode(cls: type[R], data: bytes, where: str) -> R:
-    """The record in sealed bytes from ``where``. `NewerFormat`: of a newer release; `DamagedRecord`: torn,
-    edited, or a wrong field: a seal does not prove that the writer knew the format.
-    """
+    """`DamagedRecord` also for a wrong field: a seal does not prove that the writer knew the format."""
     return _from_json(cls, unseal(cls.kind, data, where), where)
 
 

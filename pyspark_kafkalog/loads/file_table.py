@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to write, and for which load. With ``is_whole`` the rows of ``frame`` are exactly the load's
-    records, to be counted against receipts. ``before`` lists this block's earlier outputs. ``source`` is for
-    targets whose tasks read the topic themselves.
+    """What to write, and for which load. With ``is_whole`` the rows of ``frame`` are exactly the load's, to
+    be counted against receipts. ``before``: this block's earlier outputs. Some targets read from ``source``.
     """
 
     spark: SparkSession

@@ -28,9 +28,8 @@ _TEMPORARY = "_temporary"
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """Removable files of the table at ``location``, relative to it: ``unlisted`` in commits up to ``head``,
-    or ``replaced`` by ``compactions``; ``directories`` hold nothing else. ``young_count`` counts unlisted
-    files that are too young. ``refused`` says why nothing may be removed.
+    """Removable files of the table at ``location``: ``unlisted`` in commits up to ``head``, or ``replaced``
+    by ``compactions``; ``directories`` hold nothing else. ``refused`` says why nothing may be removed.
     """
 
     location: str

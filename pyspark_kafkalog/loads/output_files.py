@@ -233,9 +233,7 @@ def ledger_of(
 
 
 def written_files(path: str | os.PathLike[str], inside: str) -> LoadOutput:
-    """The data files in directory ``inside`` of ``path``, synced before they are listed. Raises `LoadError`,
-    also for files of more than one write.
-    """
+    """The data files in directory ``inside``, synced; `LoadError` if they are of more than one write."""
     store = table_store(path)
     where = store.location
     owner = read_claim(where)

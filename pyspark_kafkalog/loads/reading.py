@@ -73,9 +73,7 @@ def table_of(
     *,
     guess: bool = True,
 ) -> DataFrame:
-    """These files as one table, by default with the columns of the oldest ones, like Spark's own reader.
-    Without ``guess`` directory columns other than ``load`` are strings.
-    """
+    """These files as one table, by default with the columns of the oldest ones, like Spark's own reader."""
     reader = spark.read.options(**options).option("basePath", url).format(format)
     given = {name.lower(): value for name, value in options.items()}
     merge = given.get("mergeschema", spark.conf.get(f"spark.sql.{format}.mergeSchema", "false")) == "true"

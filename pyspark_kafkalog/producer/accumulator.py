@@ -27,9 +27,8 @@ _order = attrgetter("order")
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
     """*Guarded by its accumulator's lock.* Keeps a partition's records in order: a failed batch is retried
-    alone, before later ones, with its first sequence numbers unless `_restart` assigns new ones. Until the
-    broker has stored a batch of an identity, only one is in flight: it accepts any first number from an
-    unknown producer.
+    alone, before later ones. Until the broker has stored a batch of an identity, only one is in flight: it
+    accepts any first number from an unknown producer.
     """
 
     tp: TopicPartition

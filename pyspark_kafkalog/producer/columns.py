@@ -92,9 +92,8 @@ class Cells:
 
 
 class ArrowRows:
-    """*Immutable.* Some rows of one Arrow batch: the cells ``rows``, with their ``times`` and ``sizes``
-    (bounds in bytes). ``partitions``: the caller's choices or `ANYWHERE`, or None. ``one_time``: all times
-    are the same.
+    """*Immutable.* Some rows of one Arrow batch: the cells ``rows``, with ``times`` and ``sizes`` (bounds in
+    bytes). ``partitions``: the caller's choices or `ANYWHERE`. ``one_time``: all times are the same.
     """
 
     def __init__(

@@ -33,8 +33,7 @@ logger = logging.getLogger(__name__)
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerBatch:
     """*Guarded by its accumulator's lock* until taken, then owned by the sender's thread; the result is
-    written once, under the lock. ``order`` sorts a partition's batches. ``size`` bounds the uncompressed
-    batch.
+    written once, under the lock. ``order`` sorts a partition's batches. ``size`` is a bound, uncompressed.
     """
 
     tp: TopicPartition

@@ -48,9 +48,8 @@ class Unnumbered(NamedTuple):
 
 
 class CheckedBatch(NamedTuple):
-    """A batch that may be appended; ``header`` only if it names a producer. ``offset_count``: one per record,
-    or in 0.7 per byte. ``named_delta``: from its first offset to the one naming it (compressed v0 and v1
-    sets: the last). ``inner``: to be encoded again once numbered.
+    """A batch that may be appended; ``header`` only if it names a producer. ``named_delta``: from its first
+    offset to the one naming it (in a compressed set the last). ``inner``: encode again once numbered.
     """
 
     size: int

@@ -14,8 +14,7 @@ from pyspark_kafkalog.formats.batch import MAGIC
 
 class FileSlice:
     """*Not thread-safe: one owner at a time.* Keeps its file open until closed or collected, even if the
-    segment is deleted. ``len()`` is the whole size, however much is sent. ``aborted``: for
-    ``read_committed``.
+    segment is deleted. ``len()`` is the whole size, however much is sent.
     """
 
     __slots__ = ("_file", "_formats", "_sent", "aborted", "position", "size")

@@ -50,8 +50,7 @@ _NUMBERINGS = 3
 
 class Log:
     """*Thread-safe.* Readers take no lock: they see an immutable tuple of segments and a published end.
-    ``_lock`` guards appends; ``_maintenance``, taken before it, flush and retention, which sync without
-    ``_lock``.
+    ``_lock`` guards appends; ``_maintenance``, taken before it, flushes and retention.
     """
 
     def __init__(
@@ -134,9 +133,8 @@ class Log:
         guard: Guard | None = None,
         at_once: bool = False,
     ) -> AppendResult:
-        """Append whole batches, numbering them in place, or 0.7 messages. All or nothing. Readers see them on
-        return, in 0.7 once flushed. ``internal`` batches, the broker's own, skip the sequence check.
-        ``guard`` is entered before the lock and left after the write.
+        """Append whole batches, numbering them in place, or 0.7 messages; all or none. ``internal``: the
+        broker's own, without sequence check. ``guard`` is entered before the lock and left after the write.
         """
         given = memoryview(bytearray(data) if isinstance(data, bytes) else data)
         config = self.config

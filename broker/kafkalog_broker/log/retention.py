@@ -91,9 +91,7 @@ class PolicyFailed(KafkaError):
 
 
 def policy_named(name: str) -> PolicyMaker:
-    """Load a user's policy ``module:Class``, called with a topic's `LogConfig` before each check of a log.
-    Its exceptions become `PolicyFailed`, except KeyboardInterrupt.
-    """
+    """A user's policy ``module:Class``; its errors, except KeyboardInterrupt, become `PolicyFailed`."""
     module, _, cls = name.partition(":")
     if not module or module.startswith(".") or not cls.isidentifier():
         raise InvalidConfig(f"log.retention.policy={name} is not allowed; {_ALLOWED}")
@@ -168,9 +166,8 @@ def lost_by_their_times(fresh: Sequence[SegmentFacts], retention_ms: int) -> str
 def offsets_before(
     segments: Sequence[SegmentFacts], readable_end: int, now_ms: int, timestamp: int, max_count: int
 ) -> tuple[int, ...]:
-    """Base offsets of segments last modified at or before ``timestamp``, newest first, at most ``max_count``;
-    first ``readable_end`` at ``now_ms``, if the last segment has readable data. Sources: 0.7.2
-    ``Log.getOffsetsBefore``, Kafka 3.9 ``UnifiedLog.legacyFetchOffsetsBefore``.
+    """Base offsets of segments last modified at or before ``timestamp``, newest first; before them
+    ``readable_end`` at ``now_ms``. As 0.7.2 ``Log.getOffsetsBefore``, Kafka 3.9 ``legacyFetchOffsetsBefore``.
     """
     # A segment that begins above the flushed end is not readable yet.
     found = [(s.base_offset, s.modified_ms) for s in segments if s.base_offset <= readable_end]
@@ -186,9 +183,7 @@ def offsets_before(
 
 
 def check_timed(partition: TopicPartition, config: LogConfig) -> None:
-    """Raise `ServerError` if the topic's format, v0, has no timestamps.
-    Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``.
-    """
+    """Format v0 has no timestamps. Source: Kafka 3.9 ``UnifiedLog.fetchOffsetByTimestamp``."""
     if config.magic == 0:
         raise ServerError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,

@@ -209,9 +209,7 @@ class EntryLayout(Protocol):
 
 
 def salvage(window: Window, layout: EntryLayout, *, start: int = 0) -> Iterator[CandidateEntry | Damage]:
-    """Entries and damage from ``start`` on, without gaps, in bounded memory. An entry with a bad checksum
-    counts if another seems to follow and it does not contain the following ones.
-    """
+    """Entries and damage, without gaps. One with a bad checksum counts if another seems to follow it."""
     position = start
     while position < window.size:
         try:

@@ -134,9 +134,7 @@ class LogManager:
         return self._meta
 
     def start(self) -> None:
-        """Lock the directories, complete what a crash interrupted, and open every log; skips failed disks.
-        Raises `StorageError`, and `InvalidConfig` for directories of other brokers or clusters.
-        """
+        """Lock the directories, complete what a crash interrupted, and open every log; skips failed disks."""
         with self._lock:
             opened: dict[DataDirectory, dict[str, str]] = {}
             try:

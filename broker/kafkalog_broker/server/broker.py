@@ -448,9 +448,7 @@ def starting(clock: Clock = SYSTEM_CLOCK) -> Iterator[None]:
 
 
 def look_through_once(clock: Clock) -> Callable[[str, dict[str, int]], None]:
-    """Full collections scan long-lived objects only once an hour: with 10,000 partitions, or group offsets,
-    that stops clients for 0.1 to 0.4 s. Returns the ``gc.callbacks`` entry.
-    """
+    """Full collections scan long-lived objects once an hour: that stops all clients for 0.1 to 0.4 s."""
     due = clock.monotonic() + _ALL_THROUGH_SECONDS
 
     def looks(phase: str, info: dict[str, int]) -> None:

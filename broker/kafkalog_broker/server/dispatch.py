@@ -59,9 +59,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """*Thread-safe: every part is.* ``endpoint`` is a call because port 0 is resolved late. ``config`` is the
-    startup configuration, ``settings`` the current one. The last three are set only with ZooKeeper. Without
-    an ``authorizer`` everything is allowed.
+    """*Thread-safe: every part is.* ``endpoint`` is a call because port 0 is resolved late. ``config`` is
+    that of the start, ``settings`` the current one. The last three are set only with ZooKeeper.
     """
 
     config: BrokerConfig

@@ -224,9 +224,7 @@ def _guarded(
 
 
 class Dispatcher07:
-    """*Thread-safe.* The channel keeps answers in order. A request that cannot be decoded, or fails without
-    having an answer, closes its connection.
-    """
+    """*Thread-safe.* A request that cannot be decoded, or fails without an answer, closes its connection."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -162,9 +162,7 @@ class Registration:
         membership: Membership | None = None,
         reconciled: Callable[[], object] = lambda: None,
     ) -> None:
-        """Set what to register: each protocol's address, and the topics, read each time. ``reconciled`` is
-        called after each reconciliation, and when another broker has our id.
-        """
+        """Set what to register; ``reconciled`` is also called when another broker has our id."""
         since_ms = self._clock.time_ms()
         self._topics = topics
         self._membership = membership
@@ -330,9 +328,7 @@ class Registration:
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* The ``offsets`` znodes of groups. ZooKeeper may take seconds to answer, so `in_turn`
-    runs each request's work on one thread, ``zookeeper-offsets``.
-    """
+    """*Thread-safe.* The ``offsets`` znodes of groups. `in_turn` works on thread ``zookeeper-offsets``."""
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout) -> None:
         self._session = session

@@ -117,9 +117,7 @@ class Topics:
         overrides: Mapping[str, str] | None = None,
         owners: Sequence[int] | None = None,
     ) -> StoredTopic:
-        """Create a topic with a random id. `GENERATION_PROPERTY` in ``overrides`` fixes the generation of its
-        messages. ``owners`` are its partitions' brokers, by default the live ones in turn.
-        """
+        """Create a topic with a random id; ``owners`` of its partitions are by default the live brokers."""
         overrides = overrides or {}
         count = self._config.num_partitions if partition_count is None else partition_count
         self.check_new(name, count, overrides)

@@ -70,9 +70,7 @@ _TASKS = itertools.count()
 
 
 def _keep_loaded() -> None:
-    """Exempt loaded modules from garbage collection: Spark's worker collects everything after each task, 10
-    ms and more. Repeated at growing intervals, since not every task loads everything.
-    """
+    """Exempt loaded modules from garbage collection, 10 ms after each task; repeated as more is loaded."""
     number = 0 if TaskContext.get() is None else next(_TASKS)
     if number > 0 and number & (number - 1) == 0:
         gc.freeze()

@@ -130,9 +130,8 @@ class LoadReader(BatchReader):
                 return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, which then leaves its receipt, and perhaps commits the load. Raises
-        `LostRace` if another run committed this plan, so that these rows must not count, and
-        `ReceiptMismatch`.
+        """The rows of one task, which then leaves its receipt, and perhaps commits the load. `LostRace`:
+        another run committed this plan, so these rows must not count.
         """
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
@@ -192,9 +191,7 @@ class LoadReader(BatchReader):
         )
 
     def _commit_if_last(self, task: LoadInputPartition, plan: Plan) -> None:
-        """Counts marks of this action only: receipts may be of a failed run, whose rows are not in our
-        output.
-        """
+        """Counts marks of this action only: a failed run left receipts too, but no rows in our output."""
         action = f"{task.run}-{_action()}"
         self._ledger.mark_read(plan.number, task.index, action)
         if self._ledger.first_unread(plan, action, after=task.index) is not None:
@@ -226,9 +223,7 @@ def _plan(offsets_path: str, name: str, number: int, sha256: str) -> Plan:
 
 
 def _action() -> str:
-    """An id shared by the tasks of one action only: the SQL execution, of which a ``show()`` may start
-    several jobs, or outside of SQL (``df.rdd``) the stage.
-    """
+    """An id of one action only: the SQL execution (``show()`` may start several jobs), or else the stage."""
     context = TaskContext.get()
     if context is None:
         return "direct"

@@ -222,9 +222,7 @@ class Kafka07Cluster(SourceCluster):
         )
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The start of the newest segment last written to at or before each time in ms, or the log's start: a
-        broker's times are no finer. Everything written since the time lies after it.
-        """
+        """The start of the newest segment last written to by each time, or the log's start: no finer."""
         offsets = {}
         for partition, timestamp in asked.items():
             try:

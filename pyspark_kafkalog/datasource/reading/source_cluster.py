@@ -159,9 +159,8 @@ class SourceCluster(ABC):
         on_loss: OnOffsets = lambda *_: None,
         on_skip: OnOffsets = lambda *_: None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of ``asked``, whose placeholders are resolved now. ``on_loss`` is called for deleted
-        offsets, with ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. Raises `DataLoss`,
-        `KafkaError`.
+        """The rows of ``asked``, resolved now. ``on_loss`` is called for deleted offsets, with
+        ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. Raises `DataLoss`.
         """
         wanted = self._resolved(asked)
         while wanted.size > 0:

@@ -158,9 +158,7 @@ def split_by_bytes(cluster: Cluster, ranges: Sequence[OffsetRange], max_bytes: i
 def sample(
     cluster: Cluster, asked: Mapping[TopicPartition, Sequence[int]]
 ) -> dict[TopicPartition, list[Density]]:
-    """The density of the logs at these offsets, in their order; none for offsets that are not in the log. The
-    first sample moves to the first offset asked for, so that it covers the offsets before it.
-    """
+    """The logs' density at these offsets, in order; the first sample also covers the offsets before it."""
     found: dict[TopicPartition, list[Density]] = {}
     for partition, offset, answer in _answers(cluster, asked):
         density = _density(offset, answer)

@@ -117,9 +117,7 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
 def share_limit(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The ends of a batch of about ``limit`` offsets, in proportion to the unread ones, but never 0, so that
-    a small partition is not starved. A partition that ends before it starts is left to `losses`.
-    """
+    """The ends of a batch of about ``limit`` offsets, shared in proportion, but never 0: none is starved."""
     sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
     total = float(sum(sizes.values()))
     found = dict(ends)

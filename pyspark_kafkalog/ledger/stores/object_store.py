@@ -25,9 +25,7 @@ _WAITS_S = (0.1, 0.3, 1.0, 3.0)
 
 
 class ObjectStore:
-    """*Thread-safe: its only state is its location.* Objects below a prefix. The store needs conditional
-    writes: `create` uses "if there is none", `hold` also "if it is still this version".
-    """
+    """*Thread-safe.* Needs conditional writes: "if there is none", "if it is still this version"."""
 
     concurrency = 16
 
@@ -93,9 +91,7 @@ class ObjectStore:
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
-        """A lease that ends `_LEASE_S` after its holder died. It only spares a second driver its work: a
-        driver that loses it during a pause cannot create its commit.
-        """
+        """A lease of `_LEASE_S`; whoever loses it during a pause cannot create its commit."""
         lease = Lease(self, self._address, name, holder)
         lease.take()
         try:

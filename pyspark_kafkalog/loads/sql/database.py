@@ -238,9 +238,7 @@ class Database:
 
 
 class DatabaseSession:
-    """*Not thread-safe.* One connection, always in a transaction. Statements use ``?`` for values, whatever
-    the driver's style. Methods raise `DatabaseFailed`.
-    """
+    """*Not thread-safe.* One connection, always in a transaction. ``?`` stands for values with any driver."""
 
     def __init__(self, database: Database, connection: Any) -> None:
         """Raises `InvalidConfig` for a connection in autocommit mode, or not of a DB-API driver."""
@@ -316,9 +314,7 @@ def placeholders(count: int) -> str:
 
 
 def database_of(url: str, connect: Connect | None = None) -> Database:
-    """The database at a URL: ``sqlite:///`` and a path, or ``postgresql://...``; also ``sqlite+adbc:`` etc.
-    With ``connect``, the URL only names it and its dialect.
-    """
+    """The database at ``sqlite:///`` and a path, or ``postgresql://...``; with ``connect`` only its name."""
     found = _SCHEME.match(url)
     if found is None:
         raise InvalidConfig(
@@ -435,9 +431,7 @@ def _secrets(url: str) -> tuple[str, ...]:
 
 
 def _user_and_place(url: str) -> tuple[str, str]:
-    """The parts before and after the last ``@`` that can end a password. libpq allows ``?`` and ``#`` in one,
-    which `urlsplit` takes for the end of the host; a ``/`` is a mistake, and still must not be shown.
-    """
+    """Split at the last ``@``: libpq allows ``?`` and ``#`` in a password, unlike `urlsplit`."""
     rest = url.partition(":")[2].removeprefix("//")
     user, _, place = rest.partition("/")[0].rpartition("@")
     if user:

@@ -71,8 +71,8 @@ class SqlTasks:
     run: str
 
     def write(self, index: int) -> bool:
-        """Write range number ``index``; False if another attempt had written it. Raises `ReceiptMismatch`,
-        `LostRace`, `DatabaseFailed`, `UnstorableValue`, and `KafkaError` if it cannot be read.
+        """Write range number ``index``; False if another attempt had written it. Raises as
+        `check_same_range`.
         """
         part = self.parts[index]
         found = self._find(part.planned)
@@ -207,9 +207,7 @@ class SqlTable:
         connect: Connect | None = None,
         load_column: str | None = LOAD_COLUMN,
     ) -> None:
-        """``load_column`` holds the load's number in each row, if not None. ``connect`` opens a connection of
-        any DB-API driver, in driver and tasks; ``url`` then only names the database. Raises `InvalidConfig`.
-        """
+        """``connect`` opens a connection of any DB-API driver, also in tasks; ``url`` then only names it."""
         self.database = database_of(url, connect)
         self.table = TableName.of(table)
         self._transform = transform

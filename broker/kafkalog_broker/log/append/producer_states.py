@@ -72,9 +72,7 @@ class ProducerState:
         return len(self._producers)
 
     def check(self, header: BatchHeader) -> tuple[int, int] | None:
-        """Offsets of the earlier batch that this one repeats; None if it may be appended. Raises
-        `KafkaError`.
-        """
+        """Offsets of the earlier batch that this one repeats; None if it may be appended."""
         if header.producer_id < 0 or header.is_control:
             return None
         known = self._producers.get(header.producer_id)

@@ -88,9 +88,7 @@ class _Closed(NamedTuple):
 def check_batches(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> list[CheckedBatch]:
-    """Check that the batches in ``data`` are whole and fit to append. ``internal``, the broker's own: control
-    and transactional batches and any time and size are allowed, records are not read. Raises `KafkaError`.
-    """
+    """Whole and fit to append. ``internal``: the broker's own, of any kind, time and size; records unread."""
     batches, closed = _check_headers(data, config, now_ms, internal=internal)
     if closed:
         _open_all(closed, config, at_once=at_once)
@@ -283,9 +281,7 @@ def takes_long(data: memoryview, config: LogConfig) -> bool:
 def check_entries(
     data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool = False
 ) -> Checked:
-    """Check ``data``; returns it and its entries, in the topic's format unless ``internal``. Raises as
-    `check_batches`, and UNSUPPORTED_FOR_MESSAGE_FORMAT etc. if conversion is impossible.
-    """
+    """Check ``data``; returns it and its entries, in the topic's format unless ``internal``."""
     magic = magic_at(data, 0) if len(data) else MAGIC
     if at_once and (magic != MAGIC or config.magic not in (None, MAGIC)) and takes_long(data, config):
         raise TakesLong

@@ -46,10 +46,7 @@ _SOON_SECONDS = 0.001
 
 @dataclass(slots=True)
 class _Answer:
-    """The result of one pass over the ``wanted`` partitions. ``ends`` are the log ends seen before reading.
-
-    ``files_left`` more partitions may return data; ``left_out`` is the first that had no room.
-    """
+    """One pass over ``wanted``. ``ends``: before reading. ``left_out`` is the first that had no room."""
 
     wanted: Sequence[tuple[str | None, api.FetchPartition]]
     committed: bool
