@@ -94,7 +94,6 @@ class Connection:
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Connect, negotiate versions (or use ``broker.version.fallback``), log in."""
         self.host, self.port = host, port
         self.peer = peer_name(host, port)
         self.broken = False
@@ -148,11 +147,9 @@ class Connection:
         return version
 
     def serves(self, key: ApiKey, version: int = 0) -> bool:
-        """Whether the broker supports ``version`` of this API or a later one."""
         return key in self._versions and self._versions[key][1] >= version
 
     def served(self, key: ApiKey) -> tuple[int, int] | None:
-        """Lowest and highest version of an API at the broker, or None."""
         return self._versions.get(key)
 
     def request(self, message: Any, *, deadline: Deadline | None = None) -> Any:
@@ -161,7 +158,6 @@ class Connection:
         return self.receive(self.send(message, deadline=limit), deadline=limit)
 
     def send(self, message: Any, *, deadline: Deadline | None = None, version: int | None = None) -> Ticket:
-        """Send ``message``; returns when the system has accepted it."""
         ticket, parts = self._prepare(message, version)
         try:
             if self._must_hold():

@@ -131,7 +131,6 @@ class Connection07:
             raise
 
     def look(self) -> None:
-        """Raise `ConnectionLost` if the broker has closed the connection. Does not wait."""
         if self.broken:
             raise ConnectionLost(f"{self.peer}: the connection is closed")
         try:

@@ -53,8 +53,6 @@ _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
 
 
 class Leader(NamedTuple):
-    """A partition's leader; ``epoch`` is -1 if unknown."""
-
     node_id: int
     epoch: int
 
@@ -90,8 +88,6 @@ class ClusterMetadata:
 
 
 class _Cached(NamedTuple):
-    """A cached topic. ``complete``: no error, and every partition had a leader."""
-
     topic: TopicMetadata
     asked_at: float
     complete: bool
@@ -318,7 +314,6 @@ def cluster_at(where: Where) -> Iterator[Cluster]:
 
 
 def by_topic(items: Iterable[tuple[TopicPartition, T]]) -> dict[str, tuple[T, ...]]:
-    """What belongs to each topic, as requests have it."""
     topics: dict[str, list[T]] = defaultdict(list)
     for tp, item in items:
         topics[tp.topic].append(item)

@@ -120,7 +120,6 @@ class PartitionFetcher:
         return self._position
 
     def advance(self, next_offset: int) -> None:
-        """Continue at ``next_offset`` instead of after the last whole batch."""
         if next_offset != self._position:
             self._drop_flight()
             self._position = next_offset

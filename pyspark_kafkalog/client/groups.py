@@ -134,7 +134,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member; ``target`` is the assignment to which a "consumer" group's member moves."""
+    """A member; ``target`` is the assignment that a "consumer" group's member is moving to."""
 
     member_id: str
     client_id: str
@@ -170,7 +170,6 @@ def list_groups(where: Where, *, deadline: Deadline | None = None) -> list[Group
 
 
 def ask_every_broker(cluster: Cluster, doing: str, request: Any, deadline: Deadline | None) -> list[Any]:
-    """The responses of all brokers, for what each of them coordinates."""
 
     def ask(limit: Deadline) -> list[Any]:
         answers = []
@@ -186,7 +185,6 @@ def ask_every_broker(cluster: Cluster, doing: str, request: Any, deadline: Deadl
 
 
 def describe_group(where: Where, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
-    """State and members of ``group``, of either kind."""
 
     def ask(connection: Connection, limit: Deadline) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest((group,)), deadline=limit)

@@ -38,7 +38,6 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds until then; 0 once passed."""
         return max(0.0, self._at - self._clock.monotonic())
 
     @property
@@ -47,7 +46,6 @@ class Deadline:
 
     @classmethod
     def limited(cls, deadline: Deadline | None, seconds: float, clock: Clock) -> Deadline:
-        """``deadline``, if any, but at most ``seconds`` from now."""
         return deadline.within(seconds) if deadline else cls.after(seconds, clock)
 
     def within(self, seconds: float) -> Deadline:
@@ -101,7 +99,6 @@ class Attempts:
         self._before: KafkaError | None = None
 
     def run(self, ask: Callable[[Deadline], T]) -> T:
-        """Run ``ask``, with retries after retriable errors."""
         while True:
             try:
                 return ask(self.deadline)

@@ -65,8 +65,6 @@ _REASONS = {
 
 
 class ProducerEpoch(NamedTuple):
-    """Id and epoch that the broker or coordinator assigned to a producer."""
-
     producer_id: int
     epoch: int
 
@@ -132,12 +130,7 @@ class TransactionCoordinator:
 
     def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
         request = AddOffsetsToTxnRequest(self.transactional_id, *producer, group)
-
-        def ask(connection: Connection) -> None:
-            answer = connection.request(request, deadline=deadline)
-            self._check(answer.error_code, connection.peer)
-
-        self._at_coordinator("adding a group to the transaction", ask, deadline)
+        self._ask("adding a group to the transaction", request, deadline)
 
     def commit_offsets(
         self, producer: ProducerEpoch, committer: GroupMetadata, offsets: Offsets, deadline: Deadline
@@ -162,12 +155,14 @@ class TransactionCoordinator:
     def end(self, producer: ProducerEpoch, *, commit: bool, deadline: Deadline) -> None:
         """Commit or abort; may be repeated. Raises `InvalidTxnState` if it ended the other way."""
         request = EndTxnRequest(self.transactional_id, *producer, commit)
+        self._ask("committing" if commit else "aborting", request, deadline)
 
+    def _ask(self, doing: str, request: Any, deadline: Deadline) -> None:
         def ask(connection: Connection) -> None:
             answer = connection.request(request, deadline=deadline)
             self._check(answer.error_code, connection.peer)
 
-        self._at_coordinator("committing" if commit else "aborting", ask, deadline)
+        self._at_coordinator(doing, ask, deadline)
 
     def _at_coordinator(self, doing: str, ask: Callable[[Connection], T], deadline: Deadline) -> T:
         attempts = self._retrying(doing, deadline)

@@ -149,7 +149,6 @@ class Transport:
         self._reader.recycle(frame)
 
     def receive_now(self) -> list[bytearray]:
-        """The frames that have arrived, without waiting."""
         try:
             self._receive_some(0)
         except BlockingIOError:
@@ -245,7 +244,6 @@ class Poller:
         return ready
 
     def wake(self) -> None:
-        """End the current or the next `wait` at once."""
         try:
             self._wake_writer.send(b"\0")
         except (BlockingIOError, OSError):

@@ -82,8 +82,6 @@ def _fits(block: Block, kind: Kind, records: int, size: int, limits: ColumnLimit
 
 
 class BatchWalk:
-    """Walks batches since 0.8; see `column_types.Walker`."""
-
     columns_go_on = False
 
     def __init__(self, answer: Answer) -> None:

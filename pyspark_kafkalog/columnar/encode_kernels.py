@@ -113,7 +113,6 @@ def _murmur2(at, length):
 
 
 def choose_partitions(key_data, key_starts, key_lengths, partition_count, out):
-    """Write each key's partition to ``out``, skipping nulls. Returns 0."""
     for row in range(len(key_lengths)):
         length = key_lengths[row]
         if length >= 0:

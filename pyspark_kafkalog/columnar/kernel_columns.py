@@ -168,7 +168,6 @@ def write_no_headers(arena, layout, state):
 
 @_compiled
 def write_ends(arena, layout, state):
-    """Write the last entry of each column's starts."""
     rows, headers = get64(state, ROWS), get64(state, HEADERS)
     if get64(layout, KEY_STARTS) >= 0:
         put32(arena + get64(layout, KEY_STARTS), rows, get64(state, KEY_BYTES))

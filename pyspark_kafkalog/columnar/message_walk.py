@@ -146,7 +146,6 @@ _MIN_LENGTHS = (MIN_ENTRY_BYTES - ENTRY_OVERHEAD, MIN_ENTRY_BYTES - ENTRY_OVERHE
 
 
 def walk_messages(data: memoryview, start: int, stop: int, below: int) -> Walk:
-    """Walk plain messages; see `column_types.Walks`."""
     unpack, size = _HEADER.unpack_from, len(data)
     stop = min(stop, size)
     pos, count, first, last = start, 0, -1, -1

@@ -100,7 +100,6 @@ class _Fetched:
 
     @property
     def reached(self) -> int:
-        """At or after the end of the records taken."""
         return self._walk.next_offset
 
     def take(self, most: int) -> tuple[list[ConsumerRecord], int]:

@@ -126,7 +126,7 @@ def _parsed(texts: Mapping[str, str]) -> BatchOptions:
 
 
 def _planned(options: BatchOptions) -> list[OffsetRange]:
-    """A start may stay the earliest offset's placeholder: retention may delete records before their turn."""
+    """A start may stay a placeholder, since retention may delete records before their turn."""
     with closing(open_cluster(options)) as cluster:
         asked = asked_ranges(options, cluster, sorted(cluster.leaders()))
         bounds = bounds_now(cluster, asked)

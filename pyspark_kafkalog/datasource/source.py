@@ -121,6 +121,6 @@ def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
 
 
 def sink_options_for(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The options of a write, or of an insert's table. Rows carry their table's options in their columns."""
+    """The given options; for an insert, the table's: they are in the columns of rows read from a table."""
     is_insert = "kafka.bootstrap.servers" not in {key.lower() for key in given}
     return options_for(given, schema) if is_insert else given

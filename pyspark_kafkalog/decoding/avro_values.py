@@ -161,7 +161,7 @@ def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
 
 @dataclass(frozen=True)
 class AvroFormat:
-    """Text only, as it is pickled into tasks. Without ``registry`` and ``writers``, ``reader`` also wrote."""
+    """Text only, as it is pickled. Writers' schemas are in ``registry`` or ``writers``, else ``reader``."""
 
     reader: Schema
     registry: str | None = None
@@ -173,7 +173,6 @@ class AvroDecoder:
     """Decodes Avro columns and caches schemas. *Not thread-safe: belongs to one task's process.*"""
 
     def __init__(self, format: AvroFormat) -> None:
-        """Raises `InvalidConfig` if the reader's schema is invalid or has no column type."""
         self._format = format
         self._registry = None if format.registry is None else Registry(format.registry)
         self._reader, self._stages = parsed(format.reader)

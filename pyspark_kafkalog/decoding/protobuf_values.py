@@ -26,8 +26,6 @@ _MAX_DEPTH = 50
 
 @dataclass(frozen=True)
 class ProtobufFormat:
-    """A ``FileDescriptorSet`` as bytes, and the message type's full name."""
-
     descriptors: bytes
     message: str
     framed: bool = True

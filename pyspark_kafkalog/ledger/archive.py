@@ -146,7 +146,6 @@ class Archive:
         return commit
 
     def commit_at(self, number: int) -> Commit:
-        """The commit of this number; `DamagedRecord` if it is missing."""
         return self._commit_there(number, self.store.read(commit_name(number)))
 
     def _commit_there(self, number: int, data: bytes | None) -> Commit:
@@ -233,7 +232,7 @@ class Archive:
         return next((i for i in indexes if not self.store.exists(mark_name(plan.number, run, i))), None)
 
     def check_read(self, plan: Plan, run: str, each: Sequence[Receipt | None] | None = None) -> None:
-        """By receipts and marks: a mark counts where an earlier run that died left the receipt."""
+        """Check that ``run`` read all ranges, by receipts, and marks where another run left the receipt."""
         each = self.each_receipt(plan) if each is None else each
         others = [at for at, receipt in enumerate(each) if receipt is None or receipt.run != run]
         names = [mark_name(plan.number, run, index) for index in others]

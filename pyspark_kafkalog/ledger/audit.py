@@ -151,7 +151,6 @@ class _Check:
             self._plan(commit)
 
     def pending(self, _: int) -> None:
-        """Check the plan that is not committed: at most one, with the next number."""
         for number in self.archive.numbers(PLANS):
             if number > self.newest + 1:
                 self._find(f"plan {number} has no commit {number - 1} before it; the newest is {self.newest}")

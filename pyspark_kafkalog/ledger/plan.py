@@ -274,7 +274,6 @@ def _warn_of_age(planned: Sequence[PlannedPartition], stored: Mapping[TopicParti
 
 
 def _with_ranges(planned: Sequence[PlannedPartition], split: Split) -> tuple[PlannedPartition, ...]:
-    """Raises `LoadError` for a split that does not tile the partitions, which is a bug."""
     ranges: dict[TopicPartition, list[tuple[int, int]]] = {p.key: [] for p in planned}
     for key, start, end in split([(p.key, p.start, p.end) for p in planned if p.start < p.end]):
         ranges[key].append((start, end))

@@ -90,13 +90,10 @@ def number_of(name: str) -> int | None:
 # ---- dataclasses as records
 
 OPTIONAL = {"since": FORMAT_VERSION}
-"""Field metadata: omitted if it has its default."""
+"""Field metadata: omitted if it has its default. The next two also raise the record's version."""
 
 OF_BROKERS = {"since": BROKERS_VERSION}
-"""Like `OPTIONAL`; the field raises the record's version to `BROKERS_VERSION`."""
-
 OF_REPLACING = {"since": REPLACING_VERSION}
-"""Like `OPTIONAL`; the field raises the record's version to `REPLACING_VERSION`."""
 
 SEAL = {"seal": True}
 """Field metadata: the record's ``sha256``, computed when it is written."""

@@ -64,8 +64,9 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
 
 
 def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
-    """Remove these files, and directories left without data; repeatable. The caller holds the ledger's lock.
-    First records that a rewind to before the compactions is impossible: `LostRace` if one may just happen.
+    """Remove these files, and directories left without data; may be repeated. The caller holds the ledger's
+    lock. First records that rewinding to before the compactions is no longer possible; else raises
+    `LostRace`.
     """
     store = open_store(found.location)
     for number in found.compactions:
@@ -123,7 +124,6 @@ def _is_kept(name: str, runs: Collection[str]) -> bool:
 def _replaced(
     lineage: Sequence[Commit], path: str, files: Iterable[StoredFile], before: str
 ) -> tuple[list[StoredFile], list[int]]:
-    """Existing files replaced by compactions in effect, and those compactions."""
     by_name = {file.name: file for file in files}
     replaced: dict[str, StoredFile] = {}
     compactions = []

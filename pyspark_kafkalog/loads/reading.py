@@ -102,7 +102,6 @@ def table_of(
 
 _OURS = (output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Spark's directory name for null."""
 
 
 def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:

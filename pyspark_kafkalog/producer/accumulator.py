@@ -105,7 +105,6 @@ class PartitionQueue:
             self.known = True
 
     def is_first(self, batch: ProducerBatch) -> bool:
-        """Whether every earlier batch is settled."""
         return not any(other.order < batch.order for other in (*self.in_flight, *self.retrying))
 
     def oldest(self) -> list[ProducerBatch]:

@@ -293,7 +293,6 @@ def batch_version(connection: Connection, codec: Codec = Codec.NONE) -> int:
 
 
 def encoding_for(connection: Connection, codec: Codec) -> Encoding:
-    """The newest encoding that a broker accepts."""
     _, high = connection.served(ApiKey.PRODUCE) or (0, _BATCHES_SINCE)
     if high >= _BATCHES_SINCE:
         return RecordBatches(codec, None)

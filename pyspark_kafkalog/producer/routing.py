@@ -56,7 +56,6 @@ class ProducerMetadata:
                     attempts.failed(e)
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """The leader's node id, if known. Does not wait."""
         topic = self._view.topics.get(tp.topic)
         partition = topic.partitions.get(tp.partition) if topic is not None else None
         if partition is None or partition.leader == NO_LEADER or partition.leader not in self._view.brokers:

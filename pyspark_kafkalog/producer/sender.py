@@ -81,7 +81,6 @@ class BackgroundTasks:
             done(result, error)
 
     def close(self) -> None:
-        """Stop collecting; close the results of finished and running tasks where possible."""
         self._closed = True
         self._dispose()
 
@@ -145,7 +144,6 @@ class Sender:
         self._thread.start()
 
     def stop(self) -> None:
-        """Give up undelivered records and end the thread soon."""
         self._stopping = True
         self._poller.wake()
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kafkalog_broker.groups.group_records import StoredGroup, StoredMember
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode
-from pyspark_kafkalog.protocol.codec import STRING, Array, codec, wire
+from pyspark_kafkalog.protocol.codec import STRING, Array, WireStruct, codec, wire
 
 CONSUMER = "consumer"
 """Protocol type of consumers; its metadata is a topic subscription."""
@@ -245,8 +245,7 @@ class ClassicMember:
             self.renew(now)
 
 
-@dataclass(frozen=True, slots=True)
-class _SubscribedTopics:
+class _SubscribedTopics(WireStruct):
     """The fields common to all versions, without the version."""
 
     topics: tuple[str, ...] = wire(Array(STRING))

@@ -73,15 +73,12 @@ class Expected:
 
     @property
     def end_offset(self) -> int:
-        """Offset below which records were durable."""
         closed = self.clean_state[0] if len(self.clean_state) >= 3 else 0
         return max(closed, self.durable_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A data directory as found: partitions, topic records, notes."""
-
     path: Path
     partitions: tuple[PartitionPlace, ...]
     topics: dict[str, StoredTopic]

@@ -78,7 +78,7 @@ class Dump:
             self._write_line(f"Dumping {path}")
 
     def segment(self, segment: SegmentPlace) -> None:
-        """Dump every entry and damaged place. Raises `OSError`, and as `inspection_of`."""
+        """Dump every entry and damaged place."""
         inspection = inspection_of(segment.path.absolute().parent, self._generation, self._files)
         lines = ENTRY_LINES[inspection.generation]
         with OpenSegment(self._files, segment, inspection) as opened:
@@ -160,12 +160,9 @@ def _decode_offset(record: Record) -> dict[str, Any]:
 
 
 _NO_TIME = "NoTimestampType"
-"""Kafka's name for the missing timestamp type of v0."""
 
 
 class EntryLines(NamedTuple):
-    """How to show entries of one log family."""
-
     kind: str
     entry: Callable[[Any], Line]
     record_kind: str
@@ -292,7 +289,6 @@ ENTRY_LINES: Mapping[str, EntryLines] = MappingProxyType(
 
 
 Decoder = Callable[[Record], Mapping[str, Any]]
-"""Decodes the records of a known topic."""
 
 Line = dict[str, Any]
 

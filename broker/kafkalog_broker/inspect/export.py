@@ -40,7 +40,7 @@ _MOST_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A partition to export. A torn end from ``torn_from`` on is left out; None: nothing may be torn."""
+    """A partition to export, without a torn end from offset ``torn_from`` on; None: nothing may be torn."""
 
     place: PartitionPlace
     topic_id: UUID
@@ -137,7 +137,6 @@ def _partition(
     progress: Callable[[int], object],
     starts: dict[str, int],
 ) -> Exported:
-    """Copy one partition; ``starts`` gets its start if inside its first segment."""
     partition = source.place.partition
     directory = staging / kafka_directory_name(partition)
     for _ in range(_MOST_TRIES):

@@ -196,7 +196,6 @@ class _Check:
     def segment(
         self, segment: SegmentPlace, *, first: bool, last: bool, end_offset: int = LAST_OFFSET
     ) -> None:
-        """Check a segment, whose offsets must be below ``end_offset``, and its indexes."""
         report, self._segment = self.report, segment
         if first:
             self._next_offset = segment.base_offset

@@ -84,7 +84,6 @@ class AbortedIndex:
         self._rows = kept
 
     def save(self) -> None:
-        """Save the rows if they changed. Raises `OSError`."""
         rows = self._rows
         if self._unsaved and rows is not None:
             replace_file(self._files, self.path, aborted_bytes(rows), durable=True)

@@ -69,8 +69,6 @@ def rewritten(batches: Sequence[CheckedBatch]) -> tuple[int, int]:
 
 
 class KnownProducer(NamedTuple):
-    """State of one producer; -1 for no sequence and no open transaction."""
-
     producer_id: int
     epoch: int
     last_sequence: int
@@ -93,8 +91,6 @@ class TakesLong(Exception):
 
 
 class Check(Protocol):
-    """Checks a whole append before any of it is written; pure."""
-
     def __call__(
         self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
     ) -> Checked:

@@ -79,7 +79,6 @@ class FileSlice:
         return count
 
     def read_at(self, position: int, size: int) -> bytes:
-        """Up to ``size`` bytes from slice position ``position``. Raises `OSError`."""
         size = min(size, self.size - position)
         return self._held().file.read_at(self.position + position, size) if size > 0 else b""
 

@@ -157,7 +157,7 @@ class Log:
         )
 
     def end_transaction(self, producer_id: int, producer_epoch: int, *, commit: bool) -> int:
-        """Append a producer's commit or abort marker; returns its size. Raises as `append`."""
+        """Append a producer's commit or abort marker; returns its size."""
         config, now_ms = self.config, self._tools.clock.time_ms()
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = bytearray(
@@ -173,13 +173,11 @@ class Log:
             producers.check_epoch(producer_id, producer_epoch)
 
     def open_transactions(self) -> list[KnownProducer]:
-        """Producers with an open transaction. Raises `StorageError`."""
         if self._first_open is None:
             return []
         return [producer for producer in self.known_producers() if producer.open_offset >= 0]
 
     def known_producers(self) -> list[KnownProducer]:
-        """Producers this log remembers, by id. Raises `StorageError`."""
         with self._loaded_producers() as producers:
             return producers.known()
 
@@ -197,7 +195,6 @@ class Log:
             yield self._producers
 
     def takes_long(self, data: memoryview) -> bool:
-        """Whether appending ``data`` may take more than a few ms."""
         return self.family.takes_long(data, self.config)
 
     def _append(
@@ -300,7 +297,6 @@ class Log:
                 return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """Largest timestamp and the first offset that has it; None if no record has a time."""
         check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
@@ -321,7 +317,6 @@ class Log:
         ]
 
     def flush_due(self, monotonic_now: float) -> bool:
-        """Whether the oldest unflushed record is older than ``flush.ms``."""
         since = self._unflushed_since
         return since is not None and (monotonic_now - since) * 1000 >= self.config.flush_ms
 
@@ -511,7 +506,6 @@ class Log:
                 self._swap.abandon()
 
     def load_producers(self) -> None:
-        """Rebuild producer state from its snapshot and the log. Raises `StorageError`."""
         with self._lock:
             now_ms = self._tools.clock.time_ms()
             with self.directory.refusing(f"reading {self.path.name}"):

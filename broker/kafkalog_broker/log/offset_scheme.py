@@ -83,13 +83,11 @@ class SparseIndex:
         return (self._first[-1], self._second[-1]) if self._first else None
 
     def add(self, first: int, second: int) -> None:
-        """Append a row; both columns must rise."""
         self._second.append(second)
         self._first.append(first)  # last: a reader that finds this row finds the other half too
         self.size_bytes += self.row_bytes
 
     def row_at(self, first: int) -> tuple[int, int] | None:
-        """The last row whose first column is ``<= first``."""
         found = bisect_right(self._first, first)
         return (self._first[found - 1], self._second[found - 1]) if found else None
 

@@ -35,8 +35,6 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CleanState:
-    """A log's state at a clean stop."""
-
     end_offset: int
     last_base_offset: int
     last_size: int
@@ -72,7 +70,6 @@ class MissingSegments(StorageError):
 
 
 def new_segment(directory: Path, base_offset: int, config: LogConfig, tools: LogTools) -> Segment:
-    """Create an empty segment file. Raises `OSError`."""
     path = directory / segment_name(base_offset)
     tools.pool.release(tools.pool.acquire(path, create=True))
     return Segment(path, base_offset, tools, config, size=0, next_offset=base_offset)

@@ -33,8 +33,6 @@ class RetentionPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ByAge:
-    """Deletes a segment once its newest record is older than ``retention_ms``."""
-
     retention_ms: int
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
@@ -61,8 +59,6 @@ class BySize:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Deletes a segment as soon as any policy allows it."""
-
     policies: tuple[RetentionPolicy, ...]
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
@@ -140,7 +136,7 @@ def count_expired(policy: RetentionPolicy, segments: Sequence[SegmentFacts], now
 def just_written(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], count: int, now_ms: int
 ) -> list[SegmentFacts]:
-    """Expired segments written within the last hour, by old record timestamps; not for a user's policy."""
+    """Expired segments written within the last hour, with old record times; not for a user's policy."""
     if not isinstance(policy, Either):
         return []
     by_file = [replace(segment, age_timestamp=segment.modified_ms) for segment in segments]

@@ -82,8 +82,6 @@ class FoundBatch(CandidateEntry):
 
 
 class FoundSet(CandidateEntry):
-    """A v0 or v1 entry: a message or a compressed set."""
-
     __slots__ = ("header",)
     checksum = staticmethod(crc32)
 

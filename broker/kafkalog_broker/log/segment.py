@@ -44,7 +44,6 @@ def segment_name(base_offset: int) -> str:
 
 
 def base_offset_of(name: str) -> int | None:
-    """Base offset in a segment's file name; None if the name is not a segment's."""
     stem = name.removesuffix(SUFFIX)
     if stem == name or not (stem.isascii() and stem.isdigit()):
         return None
@@ -267,7 +266,6 @@ class Segment:
         return None
 
     def newest_record(self) -> tuple[int, int]:
-        """Largest timestamp and the first offset that has it. Raises as `first_at_or_after`."""
         timestamp, offset = self.largest
         for frame in self.frames(self._index().start_for_offset(offset)):
             if frame.last_offset >= offset:
@@ -309,7 +307,6 @@ class Segment:
         self.keep_index()
 
     def save_index(self) -> None:
-        """Save the indexes if they changed. A failure is only logged: they can be rebuilt."""
         if self._scheme is not None and self._saved_size != self.size:
             self._save(self._scheme)
 
@@ -371,7 +368,6 @@ class Segment:
         self._scheme = self._build_scheme()
 
     def keep_index(self) -> None:
-        """Save the built indexes and allow unloading them."""
         self.save_index()
         if self._scheme is not None:
             self._tools.schemes.add(self, self._scheme.memory_bytes)

@@ -34,8 +34,6 @@ _CLEANED, _START, _RETIRED = "cleaned", "start", "retired"
 
 
 class FullSegment(NamedTuple):
-    """A full segment: offsets ``[base_offset, next_offset)`` in ``size`` bytes."""
-
     base_offset: int
     next_offset: int
     size: int
@@ -88,7 +86,7 @@ class Missing:
 def missing_segments(
     listed: SegmentList, sizes: Mapping[int, int], durable_offset: int, *, names: Mapping[int, str]
 ) -> list[Missing]:
-    """Missing or too short ones. A crash may shorten a full segment above ``durable_offset``."""
+    """Listed segments that are missing or too short. A crash may shorten one above ``durable_offset``."""
     missing = []
     for segment in listed.full:
         size = sizes.get(segment.base_offset)
@@ -115,7 +113,6 @@ def unlisted(listed: SegmentList, found: Collection[int]) -> list[int]:
 def write_segment_list(
     files: FileSystem, directory: Path, segments: SegmentList, *, durable: bool = False
 ) -> None:
-    """Replace the list. Raises `OSError`; the old one then stays."""
     rows: dict[str, tuple[int, ...]] = {_CLEANED: (segments.cleaned_offset,)}
     if segments.start_offset:
         rows[_START] = (segments.start_offset,)

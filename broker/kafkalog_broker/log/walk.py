@@ -232,7 +232,6 @@ def _summed(window: Window, layout: EntryLayout, position: int) -> CandidateEntr
 
 
 def _check_length(window: Window, layout: EntryLayout, damaged: CandidateEntry) -> None:
-    """Raise `CorruptMessage` if the length of an entry with a bad checksum is wrong, too."""
     sums = f"the checksum is {damaged.crc:#010x}, its header says {damaged.stored_crc:#010x},"
     if damaged.end != window.size and not _looks_like_one(window, layout, damaged.end):
         raise CorruptMessage(f"{sums} and nothing follows where it should end")

@@ -71,7 +71,6 @@ class LogCleaner:
         self._pace.bytes_per_second = bytes_per_second
 
     def stop(self) -> None:
-        """Stop the running cleaning; decided swaps are kept."""
         self._stop.set()
 
     def run(self) -> None:

@@ -32,7 +32,6 @@ class RegistryNote:
 
 
 def read_note(directory: DataDirectory) -> RegistryNote | None:
-    """A directory's note; None if it has joined no registry. Raises `StorageError`."""
     meta = _meta(directory)
     if _ID not in meta:
         return None
@@ -48,7 +47,6 @@ def read_note(directory: DataDirectory) -> RegistryNote | None:
 
 
 def write_note(directory: DataDirectory, note: RegistryNote) -> None:
-    """Replace a directory's note durably. Raises `StorageError`."""
     fields = {
         _ID: note.registry,
         _VERSION: str(note.version),

@@ -374,7 +374,6 @@ class LogManager:
                     log.config = config
 
     def set_total(self, name: str, total: int) -> None:
-        """Store a topic's number of partitions over all brokers. Raises as `set_overrides`."""
         with self._lock:
             topic = replace(self._topic(name), total=total)
             self._commit(name, topic, self._stores[name], {})
@@ -456,12 +455,10 @@ class LogManager:
         return [note for note in found if note is not None]
 
     def note_registry(self, note: RegistryNote) -> None:
-        """Durably note the state of the cluster's registry. Raises `StorageError`."""
         for directory in self._online():
             write_note(directory, note)
 
     def flush_due(self) -> None:
-        """Flush logs after ``flush.ms``, and write the recovery points."""
         now = self._clock.monotonic()
         due = [log for log in self.logs.values() if log.flush_due(now) and log.directory.online]
         for_each_log(due, partial(Log.flush, wait=False))
@@ -539,7 +536,7 @@ class LogManager:
         self._policy_failure = text
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Durably delete records below ``offset``; returns the new start. Raises as `Log.delete_before`."""
+        """Durably delete records below ``offset``; returns the log's new start."""
         log = self.log(partition)
         self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
         return log.start_offset

@@ -119,7 +119,7 @@ class _Pending(NamedTuple):
 
 
 class PendingOffsets:
-    """*Guarded by its shard's lock.* By producer; the latest in the log counts, whenever it commits."""
+    """*Guarded by its shard's lock.* Offsets by producer; the latest record counts, whenever it commits."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[OffsetKey, _Pending]] = {}

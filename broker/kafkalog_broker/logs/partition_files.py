@@ -100,7 +100,7 @@ def make_partitions(
     starts: Mapping[int, int],
     load: dict[DataDirectory, int],
 ) -> dict[TopicPartition, Log]:
-    """Directories and logs of a reserved topic, each where ``load`` is least; all or none."""
+    """Create directories and logs of a topic with a reserved name, where ``load`` is least; all or none."""
     made: dict[TopicPartition, Log] = {}
     for number in numbers:
         partition = TopicPartition(name, number)

@@ -263,7 +263,6 @@ class Startup:
         return min(self._contents, key=lambda directory: len(self._contents[directory].partitions))
 
     def _make_again(self, directory: DataDirectory, partition: TopicPartition, known_end: int) -> None:
-        """Allow recreating a partition's directory. Raises `MissingSegments`: it held data."""
         path = directory.path / directory_name(partition)
         if known_end and not self._truncate_missing:
             raise MissingSegments(path, [Missing(0, known_end, f"the directory {path.name} is not there")])

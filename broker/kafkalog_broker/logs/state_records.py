@@ -50,14 +50,12 @@ def decode_strings(data: bytes, count: int) -> tuple[list[str], int]:
 
 
 def encode_struct(value: WireStruct, version: int, *, flexible: bool) -> bytes:
-    """Raises `InvalidRequest`: a string is too long for its field."""
     out = Output(_INT16.pack(version))
     codec(type(value), version, flexible).write(out, value)
     return bytes(out)
 
 
 def decode_struct(cls: type[_T], data: bytes, newest: int, *, flexible_since: int) -> _T:
-    """Raises `CorruptMessage`: truncated, or a version above ``newest``."""
     version = version_of(data)
     if not 0 <= version <= newest:
         raise CorruptMessage(f"value of unknown version {version}; known are 0 to {newest}")

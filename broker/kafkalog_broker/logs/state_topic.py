@@ -29,8 +29,6 @@ from pyspark_kafkalog.formats.record import read_fields
 from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 _LOAD_BYTES = 1 << 20
-"""Size of each read while loading."""
-
 _BATCH_BYTES = 512 << 10
 """Records above this are split into several batches, each below the default ``max.message.bytes``."""
 
@@ -80,7 +78,7 @@ class Stored:
 
 
 class Shard(Generic[S]):
-    """*Thread-safe: ``lock`` guards all*, over append and state change, to keep log order."""
+    """*Thread-safe: ``lock`` guards all.* It is held over append and state change, to keep log order."""
 
     def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
         self.partition = partition

@@ -152,7 +152,6 @@ def _partition_metadata(topic_id: UUID, generation: str) -> bytes:
 
 
 def read_partition_metadata(files: FileSystem, directory: Path) -> tuple[UUID, str] | None:
-    """Topic id and generation; None if missing or torn. Raises `OSError`."""
     try:
         text = read_file(files, directory / PARTITION_METADATA).decode("utf-8")
         if not text.endswith("\n"):

@@ -205,7 +205,6 @@ class Broker:
 
     @property
     def status_url(self) -> str | None:
-        """The URL of the status page; None without ``metrics.listener``."""
         return None if self._status is None else self._status.url
 
     def _make_status(self) -> StatusServer | None:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """*Guarded by its `DelayedFetches`' lock.* ``missing_bytes`` counts down as ``partitions`` grow."""
+    """*Guarded by the lock of its `DelayedFetches`.* ``missing_bytes`` counts down; ``complete`` answers."""
 
     partitions: Collection[TopicPartition]
     missing_bytes: int
@@ -74,7 +74,6 @@ class DelayedFetches:
         _complete(ready)
 
     def transaction_ended(self, partition: TopicPartition, size_bytes: int) -> None:
-        """Complete fetches of committed data after a marker of ``size_bytes``."""
         with self._lock:
             ready = [fetch for fetch in self.watchers.get(partition, ()) if fetch.committed]
             self._unlink(ready)

@@ -35,7 +35,6 @@ from kafkalog_broker.security.authentication import (
     ANONYMOUS,
     USER,
     Login,
-    LoginStep,
     Mechanism,
     Plain,
     Principal,
@@ -329,7 +328,6 @@ class ListenerCertificates:
     """*Thread-safe: one thread calls `renew`; ``context`` is replaced as a whole.*"""
 
     def __init__(self, listener: str, config: ListenerConfig) -> None:
-        """Raises `InvalidConfig`: there is no certificate, or it cannot be read."""
         self._listener = listener
         self._config = config
         self._stamp = self._look()
@@ -430,18 +428,16 @@ class LoginGate:
             # Nothing else touches the login while a worker asks the mechanism.
             reply.work_on(partial(self._work, login, frame, reply))
             return None
-        return self._act(self._judged(login, frame), login, frame, reply)
-
-    def _judged(self, login: Login, frame: bytearray) -> LoginStep:
-        return login.take(frame, self.clock.monotonic(), self.clock.time_ms())
+        return self._take(login, frame, reply)
 
     def _work(self, login: Login, frame: bytearray, reply: Reply) -> None:
-        parts = self._act(self._judged(login, frame), login, frame, reply)
+        parts = self._take(login, frame, reply)
         if parts is not None:
             reply.send(parts)
 
-    def _act(self, step: LoginStep, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+    def _take(self, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
         session: SecuredSession = reply.session
+        step = login.take(frame, self.clock.monotonic(), self.clock.time_ms())
         if step.verdict is Verdict.SERVE:
             return self.handler(frame, reply)
         if step.verdict is Verdict.REFUSE:

@@ -143,7 +143,6 @@ View = Callable[[Log, Allowance], ReadableLog]
 """Makes a log of another family readable, within an allowance."""
 
 Views = Mapping[str, View]
-"""By the generation of the log's family."""
 
 
 @dataclass(eq=False)

@@ -32,7 +32,6 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode, JsonLayout, ListenerNod
 from pyspark_kafkalog.zookeeper.session import NodeExists, SessionEvent, ZooKeeperSession, session_of
 
 _AGAIN_SECONDS = 2.0
-"""Pause before a failed registration is tried again."""
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 10.0
 
@@ -135,7 +134,7 @@ class Registration:
         return self._cluster
 
     def look(self) -> None:
-        """Read topics and brokers first: a client that hears of a missing topic may drop its records."""
+        """Read topics and brokers before clients ask: if a topic seems missing, they may drop its records."""
         if self.registry is not None:
             self._see_brokers()
             self.registry.look()
@@ -339,7 +338,6 @@ class ZooKeeperOffsets:
         self._worker.submit(work)
 
     def read(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
-        """The next offset, or None. Raises `ServerError` or `MalformedNode`."""
         try:
             offset = registries.read_group_offset(
                 self._session, self._layout, group, partition.topic, self._name(partition)
@@ -349,7 +347,7 @@ class ZooKeeperOffsets:
         return None if offset is None else CommittedOffset(offset)
 
     def write(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """Blocks. Raises `InvalidRequest` if negative, and `ServerError` as `read`."""
+        """Blocks. Raises `InvalidRequest` if negative, `ServerError` if ZooKeeper does not answer."""
         if offset < 0:
             raise InvalidRequest(f"{partition}: offset {offset}")
         try:

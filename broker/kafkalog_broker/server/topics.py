@@ -101,7 +101,6 @@ class Topics:
             raise UnknownTopicId(f"no topic has the id {topic_id}") from None
 
     def check_new(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Raises as `create` for an illegal name, partition count or property."""
         family, properties = family_and_properties(overrides)
         topics = self.all()
         family.check_name(name, topics)

@@ -55,7 +55,7 @@ class View07:
         return LogAsBatches(log, allowance, self)
 
     def refused(self, log: Log, offset: int, reason: KafkaError) -> ServerError:
-        """Logged once per entry. Not CORRUPT_MESSAGE, which kafka-python retries without telling its user."""
+        """Logs it the first time. Not CORRUPT_MESSAGE: kafka-python retries after it and tells nobody."""
         partition = log.topic_partition
         text = f"{partition}: the entry at offset {offset} cannot be given as a record batch: {reason}"
         place = (str(log.path), offset)

@@ -300,7 +300,6 @@ def plain(user: str, password: str) -> Conversation:
 
 
 def scram(mechanism: str, user: str, password: str, token: bool) -> Conversation:
-    """SCRAM, in which the server also proves that it knows the password."""
     client = ScramClient(mechanism, user, password, token=token)
     server_final = yield client.final((yield client.first()))
     client.verify(server_final)

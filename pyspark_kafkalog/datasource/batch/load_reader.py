@@ -55,7 +55,7 @@ class LoadInputPartition(KafkaInputPartition):
 
 
 class LoadReader(BatchReader):
-    """Reads a plan. Pickled to tasks. ``commitOffsets=none`` without ``loadPlan`` only previews."""
+    """Reads a plan. Pickled to tasks, so it holds settings only."""
 
     def __init__(
         self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None

@@ -222,7 +222,7 @@ class Kafka07Cluster(SourceCluster):
         )
 
     def offsets(self, asked: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """The start of the newest segment last written to by each time, or the log's start: no finer."""
+        """The start of the newest segment written to at or before each time: misses nothing written since."""
         offsets = {}
         for partition, timestamp in asked.items():
             try:
@@ -237,7 +237,7 @@ class Kafka07Cluster(SourceCluster):
                 self._retry(partial(self._check_position, partition, offset))
 
     def split(self, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-        """Like `split_at`, at the starts of segments, the only entries known before reading."""
+        """Like `split_at`, at the starts of segments: other entries are not known before they are read."""
         from pyspark_kafkalog.datasource.reading.task_ranges import split_at
 
         options = self.options

@@ -67,7 +67,7 @@ def write_nothing(config: ProducerConfig, transactional_id: str, unit: Unit | No
 
 
 def end_all(config: ProducerConfig, prefix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit the tasks' prepared transactions; none if an earlier run's rows are with other tasks."""
+    """Commit the tasks' prepared transactions; none if an earlier run had more tasks and committed."""
     prepared = prepared_by(messages)
     with closing(Cluster(config)) as cluster:
         _check_task_count(cluster, prefix, messages)

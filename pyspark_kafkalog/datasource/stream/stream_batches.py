@@ -117,7 +117,7 @@ def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_be
 def share_limit(
     limit: int, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The ends of a batch of about ``limit`` offsets, shared in proportion, but never 0: none is starved."""
+    """The ends of a batch of about ``limit`` offsets, in proportion to the unread ones, at least 1 each."""
     sizes = {p: end - starts[p] for p, end in ends.items() if end > starts[p]}
     total = float(sum(sizes.values()))
     found = dict(ends)

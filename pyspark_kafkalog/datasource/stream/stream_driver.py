@@ -134,7 +134,6 @@ class StreamDriver:
         return tasks_of(self._cluster, ranges, self._leaders)
 
     def finished(self, end: OffsetsByPartition) -> None:
-        """Every batch up to ``end`` is done."""
         if self._keeper is not None:
             self._keeper.spend()
         group = self._options.group_id

@@ -23,7 +23,7 @@ HadoopSettings = dict[str, Any]
 
 
 def settings_of(address: StoreAddress, get: Get) -> HadoopSettings:
-    """A bucket's settings, if any. `InvalidConfig`: only Java has such credentials, or a part is missing."""
+    """A bucket's settings; empty without keys. `InvalidConfig`: a part is missing, or only Java has it."""
 
     def trimmed(key: str) -> str | None:
         return (get(key) or "").strip() or None

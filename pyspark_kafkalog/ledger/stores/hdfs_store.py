@@ -62,7 +62,7 @@ def hdfs_place(location: str) -> HdfsPlace:
 
 
 class HdfsStore:
-    """*Thread-safe.* A record is written under a temporary name, forced to disk, and then renamed."""
+    """*Thread-safe.* A record is written to a temporary file, forced to disk, and renamed if it is new."""
 
     concurrency = 16
 
@@ -182,7 +182,6 @@ class HdfsStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[tuple[Any, str]]:
-        """The client, and a record's path; errors become a `LoadError` with a remedy."""
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
         where = f"{self.location}/{name}" if name else self.location

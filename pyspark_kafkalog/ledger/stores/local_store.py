@@ -141,7 +141,6 @@ class LocalStore:
 
     @contextmanager
     def _at(self, name: str, verb: str) -> Iterator[Path]:
-        """The path of a record, or to list the top, ""; an OSError becomes a `LoadError` with a remedy."""
         path = self.root if (name, verb) == ("", "list") else self._path(name)
         with _failures(path, verb):
             yield path

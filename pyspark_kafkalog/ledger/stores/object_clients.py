@@ -84,7 +84,7 @@ _opening = threading.Lock()
 
 
 def client(address: StoreAddress, location: str) -> Any:
-    """This process's client of a bucket. `LoadError` also in a process forked after the first use."""
+    """This process's client of a bucket. `LoadError` in a process that was forked after its first use."""
     global _opened_in
     address = address._replace(prefix="")
     settings = _settings(address)

@@ -26,7 +26,7 @@ class StoredFile(NamedTuple):
 
 
 class Store(Protocol):
-    """A place for a ledger. Names are relative, with '/'. Methods raise `LoadError` if the store fails."""
+    """A place for a ledger. Names are relative, with '/' between parts. Methods raise `LoadError`."""
 
     location: str
     concurrency: int

@@ -79,8 +79,6 @@ def _place(batch: pa.RecordBatch, row: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table, perhaps in a schema: ``flights`` or ``dw.flights``."""
-
     schema: str
     table: str
 

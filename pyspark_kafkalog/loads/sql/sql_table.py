@@ -57,7 +57,7 @@ Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """Pickled into each task, so ``plan`` has no partitions. ``ledger_at``: None if out of reach."""
+    """Pickled into each task, so ``plan`` has no partitions. ``ledger_at``: None out of executors' reach."""
 
     database: Database
     table: TableName
@@ -71,9 +71,7 @@ class SqlTasks:
     run: str
 
     def write(self, index: int) -> bool:
-        """Write range number ``index``; False if another attempt had written it. Raises as
-        `check_same_range`.
-        """
+        """Write range number ``index``; False if another attempt had written it."""
         part = self.parts[index]
         found = self._find(part.planned)
         if found is None:
@@ -146,7 +144,7 @@ class SqlTasks:
 def check_same_range(
     database: Database, found: RangeRow, plan: Plan, planned: PlannedRange, receipt: Receipt | None
 ) -> None:
-    """`LostRace`: the load was abandoned or rewound; `ReceiptMismatch`: another plan or other records."""
+    """`LostRace`: the load was abandoned or rewound; `ReceiptMismatch`: plan or records differ."""
     at = f"{database.name}: load {plan.number} of table {found.table_name}, {planned.key}"
     if found.state != WRITTEN:
         raise LostRace(f"{at}: the load was abandoned or rewound; its rows must not be written")

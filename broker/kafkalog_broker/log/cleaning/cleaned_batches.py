@@ -331,7 +331,6 @@ def _sealed(
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The header alone, as Kafka writes it: no codec, no base timestamp."""
     attributes = header.attributes & ~(CODEC_BITS | DELETE_HORIZON_BIT)
     return _sealed(header, b"", 0, header.max_timestamp, base_timestamp=NO_TIMESTAMP, attributes=attributes)
 

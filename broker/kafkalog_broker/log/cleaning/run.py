@@ -25,8 +25,6 @@ from pyspark_kafkalog.formats.message_set import MAX_BATCH_BYTES
 from pyspark_kafkalog.types import NO_TIMESTAMP
 
 CLEANED_SUFFIX = ".cleaned"
-"""Suffix of a file being written; a start removes it."""
-
 _CHUNK_BYTES = 1 << 20
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LAST_DELTA = struct.Struct(">i")

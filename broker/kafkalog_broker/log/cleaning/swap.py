@@ -150,7 +150,6 @@ def decided_in(entries: Sequence[DirectoryEntry]) -> list[Decided]:
 
 
 def leftovers_in(entries: Sequence[DirectoryEntry]) -> list[str]:
-    """Files of undecided cleanings."""
     wanted = {(swap.base_offset, swap.end_offset) for swap in decided_in(entries)}
     found = []
     for entry in entries:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkalog_broker.server.handlers import (
+from kafkalog_broker.server.handlers import (  # noqa: F401  (each registers itself)
     acls,
     cluster,
     configs,
@@ -27,24 +27,6 @@ from kafkalog_broker.server.handlers import (
     topics,
     transactions,
 )
-
-__all__ = [
-    "NOT_SERVED",
-    "acls",
-    "cluster",
-    "configs",
-    "consumer_groups",
-    "fetch",
-    "group_offsets",
-    "groups",
-    "log_offsets",
-    "logins",
-    "metadata",
-    "produce",
-    "producers",
-    "topics",
-    "transactions",
-]
 
 NOT_SERVED: Mapping[str, str] = {
     "CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken":

@@ -43,7 +43,6 @@ _ONE_OFFSET_SINCE = 1
 _MAX_TIMESTAMP_SINCE = 7
 _NO_EPOCH = -1
 _NO_OFFSET = (-1, -1)
-"""Timestamp and offset if no record qualifies."""
 
 
 def _list_offsets_takes_long(request: api.ListOffsetsRequest, _ctx: Context) -> bool:

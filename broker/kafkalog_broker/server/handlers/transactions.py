@@ -264,10 +264,30 @@ def _finish_offsets(
     ctx: Context,
     refusal: KafkaError | None,
 ) -> api.TxnOffsetCommitResponse:
+    services = ctx.services
     try:
         if refusal is not None:
             raise refusal
-        _store_offsets(request, accepted, ctx)
+        if not request.transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        if not request.group_id:
+            raise ServerError(ErrorCode.INVALID_GROUP_ID, "the group's name is empty")
+        with services.transactions.writing(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            services.groups.partition_of(request.group_id),
+            abortable=ctx.version >= _OFFSETS_ABORTABLE_SINCE,
+            adding=ctx.version >= _OFFSETS_ADD_GROUP_SINCE,
+        ):
+            services.groups.offsets.commit(
+                request.group_id,
+                accepted,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation=request.generation_id,
+                producer=(request.producer_id, request.producer_epoch),
+            )
     except KafkaError as e:
         code = ErrorCode.ILLEGAL_GENERATION if isinstance(e, NoSuchGroup) else ctx.refused(e)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # not retried by clients, unlike the next
@@ -282,32 +302,6 @@ _offsets_response = partial(
     topic_type=api.TxnOffsetCommitResponseTopic,
     partition_type=api.TxnOffsetCommitResponsePartition,
 )
-
-
-def _store_offsets(
-    request: api.TxnOffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset], ctx: Context
-) -> None:
-    services = ctx.services
-    if not request.transactional_id:
-        raise InvalidRequest("the transactional id is empty")
-    if not request.group_id:
-        raise ServerError(ErrorCode.INVALID_GROUP_ID, "the group's name is empty")
-    with services.transactions.writing(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        services.groups.partition_of(request.group_id),
-        abortable=ctx.version >= _OFFSETS_ABORTABLE_SINCE,
-        adding=ctx.version >= _OFFSETS_ADD_GROUP_SINCE,
-    ):
-        services.groups.offsets.commit(
-            request.group_id,
-            offsets,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            generation=request.generation_id,
-            producer=(request.producer_id, request.producer_epoch),
-        )
 
 
 @handles(
