@@ -114,6 +114,7 @@ def delete_topics(where: Where, names: Sequence[str], *, timeout_ms: int = 30_00
 
 
 def create_partitions(where: Where, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
+    """Increase topics' partitions to the given totals."""
     wanted = tuple(CreatePartitionsTopic(name=name, count=total) for name, total in totals.items())
     request = CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms)
     with cluster_at(where) as cluster:

@@ -170,9 +170,10 @@ class Cluster:
         return self._pool.get(self.address(node_id), self.limit(deadline))
 
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
-        """An open connection, else one to a known broker or a bootstrap server. Addresses that never
-        responded are given up sooner: a wrong setting should fail fast, a restarting broker refuses for a
-        while.
+        """A connection to some broker: an open one, else to a known broker, else to a bootstrap server.
+
+        Raises `BrokersUnreachable`. Addresses that never responded are given up sooner: a wrong setting
+        should fail fast, but a restarting broker refuses connections for a while.
         """
         existing = self._pool.any_existing()
         if existing is not None:

@@ -185,6 +185,7 @@ def ask_every_broker(cluster: Cluster, doing: str, request: Any, deadline: Deadl
 
 
 def describe_group(where: Where, group: str, *, deadline: Deadline | None = None) -> GroupDescription:
+    """State and members of ``group``, of either kind."""
 
     def ask(connection: Connection, limit: Deadline) -> GroupDescription:
         answer = connection.request(DescribeGroupsRequest((group,)), deadline=limit)

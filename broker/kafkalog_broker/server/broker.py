@@ -132,6 +132,7 @@ class Broker:
 
     @property
     def ports(self) -> dict[str, int]:
+        """The port of each listener by name, in configured order."""
         if self._listeners is not None:
             return self._listeners.ports
         return {endpoint.name: endpoint.port for endpoint in self.config.endpoints}
@@ -205,6 +206,7 @@ class Broker:
 
     @property
     def status_url(self) -> str | None:
+        """The URL of the status page; None without ``metrics.listener``."""
         return None if self._status is None else self._status.url
 
     def _make_status(self) -> StatusServer | None:
