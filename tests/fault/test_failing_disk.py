@@ -225,7 +225,7 @@ def test_a_sync_that_finds_no_descriptor_is_tried_again(tmp_path: Path) -> None:
 
 def test_a_list_that_no_descriptor_was_left_for_is_synced_with_the_next_flush(tmp_path: Path) -> None:
     files = FaultyFiles()
-    _, log = open_log(tmp_path, files=files, segment_bytes=10)
+    _, log = open_log(tmp_path, files=files, segment_bytes=14)
     log.append(batch(b"0"))
     log.append(batch(b"1"))
     files.pass_after(0, errno.EMFILE)  # the segments are open

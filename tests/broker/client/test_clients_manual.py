@@ -29,8 +29,10 @@ Run = Callable[..., None]
 @pytest.fixture
 def servers() -> Iterator[str]:
     with start_broker() as broker:
+        as_sent = {"message.format.version": "producer"}
         create_topics(
-            broker.bootstrap_servers, [NewTopic(name, 1) for name in ("flights", "clicks", "views")]
+            broker.bootstrap_servers,
+            [NewTopic(name, 1, configs=as_sent) for name in ("flights", "clicks", "views")],
         )
         yield broker.bootstrap_servers
 
@@ -92,8 +94,8 @@ def test_the_examples_of_transactions(servers: str, run: Run) -> None:
 
 
 def test_the_example_of_an_old_format_writes_it(servers: str, run: Run) -> None:
-    run("message.format")
     with RawClient(int(servers.rpartition(":")[2])) as client:
+        run("message.format")
         stored = client.fetch("clicks", 0).records
     assert stored is not None
     assert magic_at(stored, 0) == 1

@@ -33,7 +33,7 @@ def all_records(data: bytes) -> list[tuple[int, bytes | None]]:
 
 
 @examples(40)
-@given(st.lists(message_sets, min_size=1, max_size=6), st.integers(1, 4000), st.data())
+@given(st.lists(message_sets, min_size=1, max_size=6), st.integers(14, 4000), st.data())
 def test_a_reader_that_follows_the_batches_gets_every_message_once(
     sets: list[bytes], segment_bytes: int, draw: st.DataObject
 ) -> None:

@@ -201,7 +201,7 @@ class KafkaPython:
             bootstrap_servers=servers,
             compression_type=None if codec == "none" else codec,
             enable_idempotence=idempotent,
-            linger_ms=5,
+            linger_ms=60_000,  # `flush` sends: a record alone would not be compressed
             batch_size=8192,
             **self._settings,
         )

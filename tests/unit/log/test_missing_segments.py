@@ -382,19 +382,19 @@ def test_damage_above_the_recovery_point_is_cut_off_and_what_follows_moved_aside
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "SIGKILL"])
 @pytest.mark.parametrize("with_list", [True, False])
-@pytest.mark.parametrize(("base", "start"), [(26, 52), (52, 65)])
+@pytest.mark.parametrize(("base", "start"), [(28, 56), (56, 70)])
 def test_bytes_of_the_first_generation_are_missed_too(
     tmp_path: Path, clean: bool, with_list: bool, base: int, start: int
 ) -> None:
-    message = bytearray(entry(b"xxx"))
+    message = bytearray(entry(b"xxxx"))
     manager, log = open_log(tmp_path, generation="0.7", segment_bytes=len(message), flush_messages=1)
-    assert len(message) == 13
+    assert len(message) == 14
     for _ in range(5):
         log.append(message)
     manager.flush_due()
     path = log.path
     manager.close() if clean else crash(manager)
-    assert sorted(int(p.stem) for p in path.glob("*.kafka")) == [0, 26, 52]
+    assert sorted(int(p.stem) for p in path.glob("*.kafka")) == [0, 28, 56]
     if not with_list:
         (path / SEGMENT_LIST_NAME).unlink()
     segment(path, base).unlink()
@@ -402,8 +402,8 @@ def test_bytes_of_the_first_generation_are_missed_too(
         open_log(tmp_path)
     crash_all()
     manager, log = open_log(tmp_path, truncate_missing=True)
-    assert (log.start_offset, log.end_offset) == (start, 65)
-    assert log.append(message).base_offset == 65
+    assert (log.start_offset, log.end_offset) == (start, 70)
+    assert log.append(message).base_offset == 70
 
 
 def _reads(manager: LogManager) -> list[bytes | None] | type[KafkaError]:
