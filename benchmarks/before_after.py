@@ -34,10 +34,11 @@ for name in ("pyspark_kafkalog", broker):
     path = import_module(name).__spec__.submodule_search_locations[0]
     if not Path(path).resolve().is_relative_to(tree):
         sys.exit(f"{name} was imported from {path}, not from {tree}")
-benchmark = import_module("benchmarks." + sys.argv[1])
+module, _, part = sys.argv[1].partition(".")
+benchmark = import_module("benchmarks." + module)
 if sys.argv[2] == "small" and hasattr(benchmark, "ROWS_BY_VALUE_BYTES"):
     benchmark.ROWS_BY_VALUE_BYTES = {size: rows // 5 for size, rows in benchmark.ROWS_BY_VALUE_BYTES.items()}
-rows = benchmark.run(1)
+rows = (benchmark.PARTS[part] if part else benchmark.run)(1)
 speeds = {}
 for row in rows:
     # Rates are per second; all else, times and memory, is better if less.
@@ -92,7 +93,7 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("old", type=Path, help="a working tree with the code to compare with")
-    parser.add_argument("names", nargs="+", metavar="NAME", help="those of python -m benchmarks")
+    parser.add_argument("names", nargs="+", metavar="NAME", help="those of python -m benchmarks, parts too")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of each tree (default: 9)")
     parser.add_argument("--small", dest="size", action="store_const", const="small", default="full")
     return parser.parse_args()

@@ -18,6 +18,9 @@ import pyspark_kafkalog
 def run(rounds):
     packages = [pyspark_kafkalog, broker]
     return [SimpleNamespace(question=each.__file__, unit="1/s", ours=rounds) for each in packages]
+
+
+PARTS = {{"twice": lambda rounds: run(2 * rounds)}}
 """
 
 
@@ -39,6 +42,11 @@ def tree_with(tmp_path: Path, broker: str, folder: str) -> tuple[Path, list[str]
 def test_each_tree_runs_its_own_packages(broker: str, folder: str, tmp_path: Path) -> None:
     tree, files = tree_with(tmp_path, broker, folder)
     assert list(speeds(tree, "where", "full")) == files
+
+
+def test_a_part_of_a_benchmark_is_run_alone(tmp_path: Path) -> None:
+    tree, files = tree_with(tmp_path, "kafkalog_broker", "broker/kafkalog_broker")
+    assert speeds(tree, "where.twice", "full") == dict.fromkeys(files, 2)
 
 
 def test_a_tree_without_a_package_is_refused(tmp_path: Path) -> None:
