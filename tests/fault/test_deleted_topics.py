@@ -90,7 +90,7 @@ def _delete_under_faults(seed: int, rounds: int) -> None:
             for group in GROUPS:
                 commit_offsets(servers, group, dict.fromkeys(PARTITIONS, 777))
             deletion = other.submit(_delete, servers)
-            time.sleep(rng.uniform(0, 0.03))
+            time.sleep(rng.uniform(0, 0.03))  # no event is waited for: any step of the deletion may be hit
             _strike(cluster, rng.choice((1, 2)), rng)
             deletion.result(120)
             _until_done(lambda: create_topics(servers, [NewTopic("r", len(PARTITIONS))]), TopicAlreadyExists)
@@ -113,7 +113,7 @@ def _strike(cluster: EmbeddedCluster, number: int, rng: random.Random) -> None:
     broker = cluster.brokers[number]
     if rng.random() < 0.5:
         with stopped(broker.pid):
-            time.sleep(rng.uniform(0, 0.5))
+            time.sleep(rng.uniform(0, 0.5))  # as long as the deletion goes on without it
     else:
         broker.kill()
         end_session(cluster, number)

@@ -1,8 +1,9 @@
-"""Decides which of a log's oldest segments are deleted; offsets by segment times. Pure."""
+"""Decides which of a log's oldest segments are deleted; offsets by segment times. Pure but for a log line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import import_module
@@ -12,6 +13,8 @@ from typing import Protocol, TypeAlias
 from kafkalog_broker.config.broker_config import LogConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+
+_logger = logging.getLogger(__name__)
 
 _JUST_WRITTEN_MS = 3_600_000
 
@@ -84,6 +87,24 @@ _ALLOWED = "allowed: module:Class, where Class has a method expired and PYTHONPA
 
 class PolicyFailed(KafkaError):
     """A user's policy raised or returned an invalid count. Nothing is deleted."""
+
+
+class PolicyFailures:
+    """*Not thread-safe: for retention's thread.* Logs a policy's failure once, until it changes or passes."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def tell(self, kept: Mapping[TopicPartition, PolicyFailed]) -> None:
+        """``kept``: the partitions of which nothing was deleted."""
+        partition, failure = next(iter(kept.items()), (None, None))
+        text = None if failure is None else str(failure)
+        if text is not None and text != self._last:
+            others = f" and of {len(kept) - 1} other partitions" if len(kept) > 1 else ""
+            _logger.warning(
+                "%s. All of %s%s is kept", text, partition, others, exc_info=failure and failure.__cause__
+            )
+        self._last = text
 
 
 def policy_named(name: str) -> PolicyMaker:

@@ -191,8 +191,13 @@ class DirectoryMoves:
         self._stopped = False
         self._lock = threading.Lock()
 
-    def all(self) -> list[DirectoryMove]:
-        return list(self._moves.values())
+    def to(self, target: DataDirectory) -> dict[TopicPartition, tuple[int, int]]:
+        """Partitions on their way to ``target``: bytes copied, and offsets to go."""
+        return {
+            partition: (move.size_bytes, move.offset_lag)
+            for partition, move in list(self._moves.items())
+            if move.target is target
+        }
 
     def target_of(self, partition: TopicPartition) -> DataDirectory | None:
         move = self._moves.get(partition)

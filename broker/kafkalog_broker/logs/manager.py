@@ -24,7 +24,7 @@ from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.family import Grown, KnownProducer
 from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
 from kafkalog_broker.log.log import Log
-from kafkalog_broker.log.retention import PolicyFailed, PolicyMaker, policy_of
+from kafkalog_broker.log.retention import PolicyFailed, PolicyFailures, PolicyMaker, policy_of
 from kafkalog_broker.logs.cluster_data import RegistryNote, read_note, set_partitions_aside, write_note
 from kafkalog_broker.logs.directory_moves import DirectoryMoves
 from kafkalog_broker.logs.partition_files import (
@@ -34,7 +34,7 @@ from kafkalog_broker.logs.partition_files import (
     make_partitions,
     remove_partitions,
 )
-from kafkalog_broker.logs.startup import OfflineLog, Startup, opened_again
+from kafkalog_broker.logs.startup import OfflineLog, Startup, note_recovery_points, opened_again
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from kafkalog_broker.scheduler import Sweep
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -105,7 +105,7 @@ class LogManager:
         self._clock = clock
         self._agree = partial(agree_on_meta, node_id=node_id, name_cluster=name_cluster)
         self._retention = retention
-        self._policy_failure: str | None = None
+        self._policy_failures = PolicyFailures()
         self._retiring, self._expiry = Sweep("retention"), Sweep("forgetting producers")
         self.open_files = OpenFiles(self._files, max_open_files)
         self._tools = tools_of_all(
@@ -174,10 +174,8 @@ class LogManager:
             _logger.info("%d partitions of %d topics", len(self.logs), len(self.topics))
             if found.offline:
                 names = ", ".join(map(str, sorted(found.offline)[:20]))
-                _logger.error(
-                    "partitions that are offline, as data is missing or the disk is full: %d: %s",
-                    len(found.offline), names,
-                )  # fmt: skip
+                why = "as data is missing or the disk is full"
+                _logger.error("partitions that are offline, %s: %d: %s", why, len(found.offline), names)
         for partition, target in found.moving:
             try:
                 self.move(partition, str(target.path))
@@ -204,12 +202,8 @@ class LogManager:
         sizes: dict[DataDirectory, dict[TopicPartition, int]] = {each: {} for each in self._directories}
         for partition, log in list(self.logs.items()):
             sizes[log.directory][partition] = log.size_bytes
-        futures: dict[DataDirectory, dict[TopicPartition, tuple[int, int]]] = {}
-        for move in self._moves.all():
-            at_target = futures.setdefault(move.target, {})
-            at_target[move.log.topic_partition] = (move.size_bytes, move.offset_lag)
         return [
-            DirectoryContents(each.path, each.held and each.online, sizes[each], futures.get(each, {}))
+            DirectoryContents(each.path, each.held and each.online, sizes[each], self._moves.to(each))
             for each in self._directories
         ]
 
@@ -521,19 +515,8 @@ class LogManager:
 
         online = [(partition, log) for partition, log in self.logs.items() if log.directory.online]
         self._retiring.run(online, retire)
-        self._say_policy_failed(kept)
+        self._policy_failures.tell(kept)
         self._doomed.purge()
-
-    def _say_policy_failed(self, kept: Mapping[TopicPartition, PolicyFailed]) -> None:
-        """Log a policy's failure once, until it changes or passes."""
-        partition, failure = next(iter(kept.items()), (None, None))
-        text = None if failure is None else str(failure)
-        if text is not None and text != self._policy_failure:
-            others = f" and of {len(kept) - 1} other partitions" if len(kept) > 1 else ""
-            _logger.warning(
-                "%s. All of %s%s is kept", text, partition, others, exc_info=failure and failure.__cause__
-            )
-        self._policy_failure = text
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
         """Durably delete records below ``offset``; returns the log's new start."""
@@ -612,18 +595,5 @@ class LogManager:
             self._doomed.add_tree(target, delay_ms)
 
     def _note_recovery_points(self, directory: DataDirectory) -> None:
-        if not (directory.held and directory.online):
-            return
-        topics = self.topics
-        points = {
-            log.path.name: (topics[tp.topic].topic_id.int, log.flushed_offset)
-            for tp, log in list(self.logs.items())
-            if log.directory is directory and tp.topic in topics
-        }
-        points |= {
-            log.path.name: log.recovery_point for log in self._offline.values() if log.directory is directory
-        }
-        try:
-            directory.write_recovery_points(points)
-        except OSError as e:
-            _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)
+        if directory.held and directory.online:
+            note_recovery_points(directory, self.topics, self.logs.values(), self._offline.values())

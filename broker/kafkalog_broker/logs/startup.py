@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,25 @@ def opened_again(
         return replace(offline, reason=reason, reopen=None)
     _logger.info("%s is online again", partition)
     return log
+
+
+def note_recovery_points(
+    directory: DataDirectory,
+    topics: Mapping[str, StoredTopic],
+    logs: Iterable[Log],
+    offline: Iterable[OfflineLog],
+) -> None:
+    """Write up to where a start after a crash may trust the logs of ``directory``."""
+    points = {
+        log.path.name: (topics[name].topic_id.int, log.flushed_offset)
+        for log in list(logs)
+        if log.directory is directory and (name := log.topic_partition.topic) in topics
+    }
+    points |= {log.path.name: log.recovery_point for log in offline if log.directory is directory}
+    try:
+        directory.write_recovery_points(points)
+    except OSError as e:
+        _logger.warning("%s: recovery after a crash will read more: %s", directory.path, e)
 
 
 @dataclass(slots=True)
