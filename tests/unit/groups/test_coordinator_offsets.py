@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -10,6 +10,7 @@ import pytest
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.groups.group_coordinator import Description
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset, OffsetKey, encode_key
+from kafkalog_broker.logs.topic_store import StoredTopic
 from pyspark_kafkalog.errors import CoordinatorLoading, ErrorCode, ServerError
 from pyspark_kafkalog.formats.batch import ControlType, encode_batch, encode_control
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
@@ -217,7 +218,12 @@ def test_newer_topics_are_asked_for_only_where_there_is_an_offset(bench: Bench) 
     """In a cluster that asks ZooKeeper."""
     groups, asked = bench.restart(), []
     bench.create_topics("a", "b")
-    groups.offsets.newest_topics = lambda: asked.append("asked") or bench.logs.topics  # type: ignore[func-returns-value]
+
+    def ask() -> Mapping[str, StoredTopic]:
+        asked.append("asked")
+        return bench.logs.topics
+
+    groups.offsets.newest_topics = ask
     assert groups.offsets.fetch("g") == {}
     assert groups.offsets.unstable("g", [A, B]) == set()
     groups.offsets.commit("g", {A: bench.offset_of(A, 7)})

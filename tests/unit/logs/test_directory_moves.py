@@ -218,7 +218,7 @@ def _volatile(tmp_path: Path) -> tuple[VolatileFiles, LogManager, Log]:
 
 @pytest.mark.parametrize(("decided", "place"), [(False, "a"), (True, "b")])
 def test_a_kill_leaves_it_where_the_rename_of_the_original_says(
-    tmp_path: Path, decided: bool, place: str
+    tmp_path: Path, decided: bool, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, manager, log = _volatile(tmp_path)
     rename = files.rename
@@ -230,7 +230,7 @@ def test_a_kill_leaves_it_where_the_rename_of_the_original_says(
             files.stop_after = 0
         rename(source, target)
 
-    files.rename = killed  # type: ignore[method-assign]
+    monkeypatch.setattr(files, "rename", killed)
     manager.move(PARTITION, str(tmp_path / "disk" / "b"))
     crash(manager)
     places = [tmp_path / "disk" / name for name in "ab"]
@@ -359,7 +359,9 @@ def test_a_topic_can_be_deleted_and_made_again_while_it_is_moved(tmp_path: Path)
 
 
 @pytest.mark.parametrize("fails", ["copy", "decision"])
-def test_a_move_that_fails_leaves_the_partition_where_it_is(tmp_path: Path, fails: str) -> None:
+def test_a_move_that_fails_leaves_the_partition_where_it_is(
+    tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = FaultyFiles()
     manager, log = open_log(tmp_path / "a", tmp_path / "b", files=files, segment_bytes=3 * ONE)
     append(log, 10)
@@ -374,12 +376,12 @@ def test_a_move_that_fails_leaves_the_partition_where_it_is(tmp_path: Path, fail
                 raise OSError("no")
             real(source, new)
 
-        files.rename = rename  # type: ignore[method-assign]
+        monkeypatch.setattr(files, "rename", rename)
     manager.move(PARTITION, str(tmp_path / "b"))
     append(log, 1)
     assert (where(manager), values(log), target.exists()) == (["a"], numbers(11), False)
     files.sync_fails = lambda path: False
-    files.rename = FileSystem().rename  # type: ignore[method-assign]
+    monkeypatch.undo()
     manager.move(PARTITION, str(tmp_path / "b"))
     append(log, 1)
     assert (where(manager), values(log)) == (["b"], numbers(12))
