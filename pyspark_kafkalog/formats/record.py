@@ -51,6 +51,13 @@ MOST_NAMED = 1000
 
 _NO_KEY = "no key, which a compacted topic requires"
 
+_ONE_BY_ONE, _TOGETHER = 16, 48
+"""Records that are checked one by one, before so many are compared with the last of them. After both offset
+deltas become longer, and records with them."""
+
+_CONTINUED = bytes(range(128, 256))
+"""What the bytes of a varint are, but its last."""
+
 
 def read_fields(data: bytes, count: int) -> list[Fields]:
     """Fields of the ``count`` records that fill ``data``; both deltas still zigzag coded."""
@@ -211,13 +218,24 @@ def check_records(
     """Check the first ``most`` of the ``count`` records that fill ``data`` from ``pos`` to ``end``, at 0.5 us
     each; the others must have room. False if it stopped, to check no more than ``most_headers`` in all.
 
-    ``numbered``: offset deltas must be 0, 1 and so on. ``keyed``: no key may be null. Raises
-    `CorruptMessage`, and `InvalidRecord` for such keys.
+    ``numbered``: offset deltas must be 0, 1 and so on; then 48 of the same lengths take 5 us in all if
+    ``data`` are bytes. ``keyed``: no key may be null. Raises `CorruptMessage`, and `InvalidRecord` for such
+    keys.
     """
-    checked = min(count, most)
-    pos, without_key = _check_first(data, pos, end, checked, most_headers, numbered, keyed)
-    if pos < 0:
-        return False
+    checked, number, without_key = min(count, most), 0, list[int]()
+    while number < checked:
+        stop = min(checked, number + _ONE_BY_ONE) if numbered else checked
+        last, pos, most_headers = _check_each(
+            data, pos, end, range(number, stop), most_headers, without_key, numbered=numbered, keyed=keyed
+        )
+        if most_headers < 0:
+            return False
+        number = stop
+        if not numbered or without_key or not isinstance(data, bytes):
+            continue
+        while number + _TOGETHER <= checked and _are_like(data, last, pos, number):
+            size = _TOGETHER * (pos - last)
+            number, last, pos = number + _TOGETHER, last + size, pos + size
     if (count - checked) * MIN_RECORD_BYTES > end - pos:
         raise CorruptMessage(f"{count - checked} of {count} records cannot be in {end - pos} bytes")
     if checked == count and pos != end:
@@ -228,13 +246,49 @@ def check_records(
     return True
 
 
-def _check_first(
-    data: Buffer, pos: int, end: int, count: int, most_headers: int, numbered: bool, keyed: bool
-) -> tuple[int, list[int]]:
-    """The end of ``count`` records, -1 if they have too many headers; and those that lack a key they need."""
-    number, without_key = 0, list[int]()
+def _are_like(data: bytes, start: int, stop: int, number: int) -> bool:
+    """Whether `_TOGETHER` records from ``number`` on are whole and numbered, known from their having the
+    lengths of the one before them, at ``start`` to ``stop``, which has no headers.
+    """
+    size = stop - start
+    end = stop + _TOGETHER * size
+    if data[stop:end:size] != data[start : start + 1] * _TOGETHER:  # soon said where lengths differ
+        return False
+    deltas = b"".join(_VARINTS[number : number + _TOGETHER])
+    _, attributes = read_uvarint(data, start)
+    time = attributes + 1
+    _, delta = read_uvarlong(data, time)
+    _, key = read_uvarint(data, delta)
+    length, pos = read_uvarint(data, key)
+    value = pos if length & 1 else pos + (length >> 1)
+    key_bytes = range(key, pos)
+    length, pos = read_uvarint(data, value)
+    no_headers = pos if length & 1 else pos + (length >> 1)
+    if no_headers + 1 != stop:
+        return False
+    for at in (*range(start, attributes), *key_bytes, *range(value, pos), no_headers):
+        if data[at + size : end : size] != data[at : at + 1] * _TOGETHER:
+            return False
+    for at in range(delta, key):
+        if data[at + size : end : size] != deltas[at - delta :: key - delta]:
+            return False
+    for at in range(time, delta - 1):
+        if data[at + size : end : size].translate(None, _CONTINUED):
+            return False
+    return data[delta - 1 + size : end : size].isascii()
+
+
+def _check_each(
+    data: Buffer, pos: int, end: int, numbers: range, most_headers: int, without_key: list[int],
+    *, numbered: bool, keyed: bool,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Start and end of the last of these records and how many headers are still allowed; none were checked
+    further if that is negative. Adds to ``without_key`` those that lack a key they need.
+    """
+    number, start = numbers.start, pos
     try:
-        for number in range(count):
+        for number in numbers:
+            start = pos
             if (size := data[pos]) < 128:
                 pos += 1
             elif (high := data[pos + 1]) < 128:
@@ -280,14 +334,14 @@ def _check_first(
                 headers, pos = _check_headers(data, pos, min(twice_stop // 2, end), most_headers)
                 most_headers -= headers
                 if most_headers < 0:
-                    return -1, []
+                    return start, pos, most_headers
             if pos + pos != twice_stop:
                 raise CorruptMessage(f"record {number}: its lengths do not add up")
             if delta != number + number and numbered:
                 raise CorruptMessage(f"record {number} has a wrong offset delta")
     except IndexError:
         raise CorruptMessage(f"record {number} is cut short") from None
-    return pos, without_key
+    return start, pos, most_headers
 
 
 def _check_headers(data: Buffer, pos: int, end: int, most: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,21 @@ def _frames_or_none(data: bytes):
         return []
 
 
+def _checked_as_read(block: bytes, count: int) -> bool:
+    """Whether a broker accepts these records, which it must exactly if a reader finds them."""
+    try:
+        found = parse_records(block, count, base_offset=0, last_offset_delta=count - 1, base_timestamp=0)
+    except KafkaError:
+        found = []
+    try:
+        check_records(block, 0, len(block), count, count, len(block), numbered=True, keyed=False)
+    except KafkaError:
+        assert found == []
+        return False
+    assert [record.offset for record in found] == list(range(count))
+    return True
+
+
 @examples(400)
 @given(
     st.lists(new_records, min_size=1, max_size=4),
@@ -181,16 +197,27 @@ def test_what_a_broker_checks_is_what_readers_read(new, changes, more) -> None:
     block = bytearray(b"".join(encode_record(record, record.timestamp, i) for i, record in enumerate(new)))
     for position, byte in changes:
         block[position % len(block)] = byte
-    count = max(1, len(new) + more)
-    try:
-        found = parse_records(
-            bytes(block), count, base_offset=0, last_offset_delta=count - 1, base_timestamp=0
-        )
-    except KafkaError:
-        found = []
-    try:
-        check_records(block, 0, len(block), count, count, len(block), numbered=True, keyed=False)
-    except KafkaError:
-        assert found == []
-    else:
-        assert [record.offset for record in found] == list(range(count))
+    _checked_as_read(bytes(block), max(1, len(new) + more))
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        NewRecord(b"", b"k", timestamp=1),
+        NewRecord(bytes(70), None, timestamp=100),
+        NewRecord(b"v", None, headers=(("h", b"\0"),)),
+    ],
+    ids=["short", "long", "headers"],
+)
+def test_neighbours_of_equal_lengths_are_checked_as_well(new) -> None:
+    """They are compared with each other. No byte of one may be wrong; offset 64 is the first of two bytes."""
+    records = [encode_record(new, 0, i) for i in range(130)]
+    good = b"".join(records)
+    assert _checked_as_read(good, 130)
+    for number in (15, 16, 40, 63, 64, 80, 129):
+        start = len(b"".join(records[:number]))
+        for position in range(start, start + len(records[number])):
+            for byte in (0, good[position] ^ 1, good[position] + 2 & 255, good[position] ^ 128):
+                _checked_as_read(good[:position] + bytes([byte]) + good[position + 1 :], 130)
+    assert not _checked_as_read(good, 131)
+    assert not _checked_as_read(good[:-1], 130)
