@@ -304,7 +304,7 @@ class Log:
             try:
                 return newest_record(segments, self.start_offset)
             except OSError as e:
-                if segments[0] is self.segments[0]:
+                if not any(segment.deleted for segment in segments):
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
     def facts(self) -> list[SegmentFacts]:

@@ -392,9 +392,11 @@ class Segment:
                 if not self._has_moved(place):
                     raise
                 continue
-            if not self._has_moved(place):
+            if not self._has_moved(place) and not self.deleted:
                 return held
-            self._pool.release(held)  # may already be the other file
+            self._pool.release(held)  # may already be the other file, or one of a topic made again
+            if self.deleted:
+                raise FileNotFoundError(f"{place} was deleted")
         return self._pool.again(kept.file)
 
     def _has_moved(self, place: Path) -> bool:

@@ -83,8 +83,8 @@ class LogCleaner:
             except Stopped:
                 return
             except OSError as e:
-                log.directory.refused(f"cleaning {log.path.name}", e)
-                return  # a full disk may have room next time
+                if self._is_refused(log, e):
+                    return  # a full disk may have room next time
             except UnknownTopicOrPartition:
                 continue  # deleted meanwhile
             except StorageError as e:
@@ -116,7 +116,7 @@ class LogCleaner:
             try:
                 dirt = self._dirt(log)
             except OSError as e:
-                log.directory.refused(f"cleaning {log.path.name}", e)
+                self._is_refused(log, e)
                 continue
             except KafkaError as e:
                 _logger.error("%s is not cleaned any more: %s", log.topic_partition, e)
@@ -125,6 +125,13 @@ class LogCleaner:
             if dirt.is_due(config) and (found is None or dirt.ratio > most.ratio):
                 found, most = log, dirt
         return found, most
+
+    def _is_refused(self, log: Log, error: OSError) -> bool:
+        """Tell the directory that its disk failed; False if the log was deleted, and its files with it."""
+        if log not in self._logs.logs.values():
+            return False
+        log.directory.refused(f"cleaning {log.path.name}", error)
+        return True
 
     def _dirt(self, log: Log) -> Dirt:
         known = self._checkpoint(log.directory.path).get(log.topic_partition, 0)

@@ -10,10 +10,13 @@ from uuid import uuid4
 
 import pytest
 
+from kafkalog_broker.disk.filesystem import File, FileSystem
 from kafkalog_broker.log.log import Log
 from pyspark_kafkalog.errors import UnknownTopicOrPartition
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.log.logs import batch, open_log, read_all
+from tests.support.log.cleaning import COMPACT, cleaner_of, put
+from tests.support.log.logs import PARTITION, START_MS, TOPIC, batch, open_log, read_all, values
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +132,61 @@ def test_a_partition_that_is_deleted_during_the_look_up_is_unknown_not_offline(t
     manager.logs = DeletedMeanwhile(manager.logs)
     with pytest.raises(UnknownTopicOrPartition, match="other-0 does not exist"):
         manager.log(TopicPartition("other", 0))
+
+
+class _Meanwhile(FileSystem):
+    """Calls ``work`` once, just before a file of the topic's partition is opened."""
+
+    work: Callable[[], None] | None = None
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        work = self.work
+        if work is not None and path.parent.name == "my_topic_0":
+            self.work = None
+            work()
+        return super().open(path, create=create)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda log: log.read(0, 1 << 20, at_least_one=True),
+        lambda log: log.offset_for_timestamp(START_MS),
+        lambda log: log.max_timestamp(),
+    ],
+    ids=["read", "offset_for_timestamp", "max_timestamp"],
+)
+def test_a_topic_deleted_while_it_is_read_is_unknown_and_its_successor_is_not_read(
+    tmp_path: Path, use: Callable[[Log], object], again: bool
+) -> None:
+    """Nor is the data directory taken offline because the file has gone."""
+    files = _Meanwhile()
+    manager, log = open_log(tmp_path, files=files, file_delete_delay_ms=0)
+    log.append(batch(b"old"))
+    manager.open_files.forget(log.segments[0].path)
+
+    def delete() -> None:
+        manager.delete_topic(TOPIC)
+        if again:
+            manager.create_topic(TOPIC, uuid4(), 1, {})
+            manager.log(PARTITION).append(batch(b"new", b"new"))
+
+    files.work = delete
+    with pytest.raises(UnknownTopicOrPartition, match="my_topic-0 was deleted"):
+        use(log)
+    assert manager.directories()[0].online
+    assert not again or values(manager.log(PARTITION)) == [b"new", b"new"]
+
+
+def test_a_topic_deleted_while_it_is_cleaned_takes_no_directory_offline(tmp_path: Path) -> None:
+    files = _Meanwhile()
+    manager, log = open_log(tmp_path, files=files, file_delete_delay_ms=0, **COMPACT)
+    for _ in range(9):
+        put(log, (b"key", b"old"))
+    manager.close()
+    manager, _ = open_log(tmp_path, files=files, file_delete_delay_ms=0, **COMPACT)
+    files.work = lambda: manager.delete_topic(TOPIC)
+    cleaner_of(manager, ManualClock(START_MS), files).run()
+    assert files.work is None
+    assert manager.directories()[0].online
