@@ -234,8 +234,7 @@ def _positions(name: str, directory: str) -> dict[TopicPartition, Position]:
     if pending is not None:
         say_pending(pending)
         return pending.starts
-    head = ledger.head()
-    return {} if head is None else head.stored
+    return ledger.stored(ledger.head()) or {}
 
 
 def _check_generation(load: str, positions: Iterable[TopicPartition], *, of_brokers: bool) -> None:

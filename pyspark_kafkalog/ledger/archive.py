@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit, LoadOutput
-from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position
+from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position, unsorted
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import (
     COMMITS,
@@ -22,6 +22,7 @@ from pyspark_kafkalog.ledger.records import (
     OF_BROKERS,
     REMOVALS,
     SEAL,
+    START,
     LedgerRecord,
     at_least,
     commit_name,
@@ -34,6 +35,7 @@ from pyspark_kafkalog.ledger.records import (
     summary_name,
 )
 from pyspark_kafkalog.ledger.stores.store import Store, at_once, side_by_side
+from pyspark_kafkalog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,20 @@ class LoadRecord(LedgerRecord):
     options: Mapping[str, str]
     protocol: str = field(default=PROTOCOL_08, metadata=OF_BROKERS)
     sha256: str = field(default="", metadata=SEAL)
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord(LedgerRecord):
+    """``start.json``: where the first load begins, if one before it found nothing to read."""
+
+    kind = "start"
+
+    created: str
+    positions: tuple[Position, ...]
+    sha256: str = field(default="", metadata=SEAL)
+
+    def flaw(self) -> str | None:
+        return unsorted(self.positions)
 
 
 class Archive:
@@ -94,6 +110,14 @@ class Archive:
     def head_number(self) -> int:
         newest = self.head()
         return newest.number if newest else 0
+
+    def stored(self, head: Commit | None) -> dict[TopicPartition, Position] | None:
+        """The positions after ``head``, the newest commit; before the first load those of ``start.json``."""
+        if head is not None and head.positions:
+            return head.stored
+        data = self.store.read(START)
+        kept = None if data is None else decode(StartRecord, data, self.where(START)).positions
+        return None if kept is None else {p.key: p for p in kept}
 
     def pending(self) -> Plan | None:
         return self.head_and_pending()[1]

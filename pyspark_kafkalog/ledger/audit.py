@@ -133,6 +133,8 @@ class _Check:
         with self.noted():
             if self.archive.begun() is None:
                 self._find(f"{self.archive.where(LOAD)} is missing")
+        with self.noted():
+            self.archive.stored(None)
         hinted = read_hint(self.archive.store.read(HEAD)).newest
         if hinted > self.newest:
             self._find(f"{HEAD} names commit {hinted}, but the newest is {self.newest}: commits are lost")

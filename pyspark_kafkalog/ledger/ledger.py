@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,14 @@ from pyspark_kafkalog.errors import (
     LostRace,
     ReceiptMismatch,
 )
-from pyspark_kafkalog.ledger.archive import Archive, LoadRecord, check_not_removed, live_outputs, write_hints
+from pyspark_kafkalog.ledger.archive import (
+    Archive,
+    LoadRecord,
+    StartRecord,
+    check_not_removed,
+    live_outputs,
+    write_hints,
+)
 from pyspark_kafkalog.ledger.audit import verify
 from pyspark_kafkalog.ledger.commit import COMPACT, LOAD_MODES, NOT_COUNTED, Commit, LoadOutput
 from pyspark_kafkalog.ledger.plan import Plan, Position
@@ -34,6 +41,7 @@ from pyspark_kafkalog.ledger.records import (
     LOCK,
     RECEIPTS,
     RUNS,
+    START,
     commit_name,
     decode,
     encode,
@@ -148,6 +156,10 @@ class Ledger(Archive):
                 f"another driver began load {plan.number} of {self.location} first, and its plan is in effect"
             )
         return written
+
+    def keep_start(self, start: Iterable[Position]) -> None:
+        """Store where the first load begins, which found nothing; another driver's stays if it was faster."""
+        self.store.create(START, encode(StartRecord(self._now(), tuple(start))))
 
     def leave_receipt(self, receipt: Receipt, index: int) -> None:
         """Store the receipt of range ``index``, or compare it with an earlier attempt's, which stays.

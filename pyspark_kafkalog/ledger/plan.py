@@ -153,10 +153,11 @@ def make_plan(
     on_topic_recreated: str,
     split: Split,
     cap: Cap = list,
-) -> Plan | None:
-    """The plan of the next load; None if no partition has an offset to read. ``first_starts`` apply only
-    while ``stored``, the newest commit's positions, is empty. Raises `TopicRecreated` if a topic has another
-    id, or ends before its position, and `OffsetsAgedOut` if offsets after a position are deleted.
+) -> Plan:
+    """The plan of the next load, without ranges if there is nothing to read. Partitions begin at their
+    ``stored`` position, while none is stored at ``first_starts``, and else at their earliest offset. Raises
+    `TopicRecreated` if a topic has another id, or ends before its position, and `OffsetsAgedOut` if offsets
+    after a position are deleted.
     """
     _refuse_recreated(stored, facts, on_topic_recreated)
     _refuse_aged_out(stored, facts, fail_on_data_loss)
@@ -164,7 +165,7 @@ def make_plan(
     for key in sorted(stored.keys() | facts.keys()):
         was, now = stored.get(key), facts.get(key)
         if now is not None:
-            start = first_starts[key] if not stored else now.earliest
+            start = now.earliest if stored else first_starts.get(key, now.earliest)
             planned.append(_planned(key, was, now, start, ends[key], on_topic_recreated, first=not stored))
         elif was is not None:
             planned.append(_carried(was))
@@ -172,8 +173,6 @@ def make_plan(
     capped = {key: end for key, _, end in cap([(p.key, p.start, p.end) for p in planned if p.start < p.end])}
     planned = [replace(p, end=min(p.end, capped.get(p.key, p.end))) for p in planned]
     partitions = _with_ranges(planned, split)
-    if not any(p.ranges for p in partitions):
-        return None
     return Plan(number, parent, created, cluster_id, isolation_level, partitions)
 
 

@@ -31,6 +31,7 @@ REPLACING_VERSION = 3
 # ---- names, relative to the ledger's directory
 
 LOAD = "load.json"
+START = "start.json"
 HEAD = "HEAD.json"
 LOCK = ".lock"
 PLANS = "plans"

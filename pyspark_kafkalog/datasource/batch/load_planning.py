@@ -44,9 +44,9 @@ class PendingPlan(LoadError):
 
 
 def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
-    """The stored plan to read now, pending or new; None, with nothing stored, if nothing is new. The caller
-    holds the ledger (`Ledger.hold`); ``run`` names it in the commit that discards a pending plan. Raises
-    `PendingPlan` with ``onPendingPlan=fail``, `LostRace`, `LoadError`, `InvalidConfig` and `KafkaError`.
+    """The stored plan to read now, pending or new; None if nothing is new. The caller holds the ledger
+    (`Ledger.hold`); ``run`` names it in the commit that discards a pending plan. Raises `PendingPlan` with
+    ``onPendingPlan=fail``, `LostRace`, `LoadError`, `InvalidConfig` and `KafkaError`.
     """
     _identify(options, cluster, ledger)
     head, pending = ledger.head_and_pending()
@@ -56,18 +56,24 @@ def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run:
     elif pending is not None:
         _check_pending(pending, options, cluster, ledger)
         return pending
-    plan = _new_plan(options, cluster, head)
-    return None if plan is None else ledger.write_plan(plan)
+    kept = ledger.stored(head)
+    plan = _new_plan(options, cluster, head, kept)
+    if plan.ranges:
+        return ledger.write_plan(plan)
+    if kept is None:  # a time or a group's offsets may mean a later start when there is something to read
+        ledger.keep_start(plan.starts.values())
+    return None
 
 
 def propose(options: BatchOptions, cluster: SourceCluster, ledger: Ledger) -> Plan | None:
     """The plan that `begin` would return, writing nothing; a new one has no seal. Raises like `begin`."""
-    if not ledger.known():
-        return _new_plan(options, cluster, None)
-    _identify(options, cluster, ledger)
-    head, pending = ledger.head_and_pending()
+    head = pending = None
+    if ledger.known():
+        _identify(options, cluster, ledger)
+        head, pending = ledger.head_and_pending()
     if pending is None or _load(options).on_pending == "discard":
-        return _new_plan(options, cluster, head)
+        plan = _new_plan(options, cluster, head, ledger.stored(head))
+        return plan if plan.ranges else None
     _check_pending(pending, options, cluster, ledger)
     return pending
 
@@ -154,19 +160,24 @@ def _check_readable(plan: Plan, cluster: SourceCluster, ledger: Ledger, *, fail_
 
 
 def _new_plan(
-    options: BatchOptions, cluster: SourceCluster, head: Commit | None, clock: Clock = SYSTEM_CLOCK
-) -> Plan | None:
+    options: BatchOptions,
+    cluster: SourceCluster,
+    head: Commit | None,
+    stored: Mapping[TopicPartition, Position] | None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Plan:
+    """``stored`` is None before the first load, and empty if that one found no partition."""
     load = _load(options)
-    stored = {} if head is None else head.stored
+    is_first, stored = stored is None, stored or {}
     partitions = sorted(cluster.leaders())
     # Before the logs' ends are looked up, so that no record written meanwhile lies after them.
-    starts = {} if stored else locate_start(options, cluster, partitions)
+    starts = locate_start(options, cluster, partitions) if is_first else {}
     starts |= cluster.resolve({p: start for p, start in starts.items() if start == LATEST_OFFSET})
     ends = locate(options.end, partitions, look_up=cluster.offsets, missing_is_latest=True)
     ends |= cluster.resolve(ends)
     facts = cluster.facts(partitions)
     first_starts, ends = _starts(options, starts, facts), _ends(options, ends, facts)
-    if first_starts:
+    if is_first:
         check_order(first_starts, ends, resolved=True)
     cluster.check_positions(first_starts)
     cluster.check_positions(ends)

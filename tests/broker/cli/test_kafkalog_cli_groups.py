@@ -197,7 +197,6 @@ def ledger_at(
         return
     known = {TopicPartition(topic, p): facts(0, end, topic_id=topic_id) for p, end in ends.items()}
     plan = plan_of(known, cluster_id="", first_starts=dict.fromkeys(known, start), split=list)
-    assert plan is not None
     plan = ledger.write_plan(plan)
     if not killed:
         ledger.commit(plan, mode="job", run="r", receipts=False)

@@ -144,8 +144,14 @@ class LedgerModel(RuleBasedStateMachine):
         if plan is None:
             starts = {key: min(FIRST_START, known.latest) for key, known in self.cluster.items()}
             # The time is that of the run, so that a plan which another one wrote over is not the same.
-            plan = plan_of(self.cluster, ledger.head(), first_starts=starts, created=run)
-            if plan is None:
+            head = ledger.head()
+            kept = ledger.stored(head)
+            if kept is not None:
+                starts = {}
+            plan = plan_of(self.cluster, head, stored=kept or {}, first_starts=starts, created=run)
+            if not plan.ranges:
+                if kept is None:
+                    ledger.keep_start(plan.starts.values())
                 return None
             plan = ledger.write_plan(plan)
         for index, planned in enumerate(plan.ranges):

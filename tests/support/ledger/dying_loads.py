@@ -43,7 +43,7 @@ def load(root: Path, run: str) -> Commit | None:
         plan = own.pending()
         if plan is None:
             plan = plan_of(KNOWN, own.head(), created=run)
-            if plan is None:
+            if not plan.ranges:
                 write_manifests(own, own.head())
                 return None
             plan = own.write_plan(plan)

@@ -59,7 +59,7 @@ def halves(ranges: Sequence[Range]) -> list[Range]:
 
 def plan_of(
     known: Mapping[TopicPartition, PartitionFacts], head: Commit | None = None, **changes: Any
-) -> Plan | None:
+) -> Plan:
     """The plan after a commit, of all that the log holds, in two tasks for each partition."""
     number = head.number if head else 0
     arguments: dict[str, Any] = {
@@ -87,9 +87,7 @@ def begun(
     ledger: Ledger, known: Mapping[TopicPartition, PartitionFacts] | None = None, **changes: Any
 ) -> Plan:
     """The next plan, written down; without ``known`` the first, of two partitions with 10 and 4 offsets."""
-    plan = plan_of(known or {P0: facts(0, 10), P1: facts(0, 4)}, ledger.head(), **changes)
-    assert plan is not None
-    return ledger.write_plan(plan)
+    return ledger.write_plan(plan_of(known or {P0: facts(0, 10), P1: facts(0, 4)}, ledger.head(), **changes))
 
 
 def rows(planned: PlannedRange) -> list[Row]:

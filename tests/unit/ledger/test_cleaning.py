@@ -158,7 +158,6 @@ def test_a_summary_is_read_as_it_was_written() -> None:
 
 def test_two_brokers_partitions_of_one_number_are_two_rows() -> None:
     plan = plan_of({B1: facts07(10, 1), B2: facts07(6, 2)})
-    assert plan is not None
     found = summarize([read(plan, planned) for planned in plan.ranges])
     assert [(p.key, p.records, p.first_offset, p.last_offset) for p in found] == [
         (B1, 10, 0, 9), (B2, 6, 0, 5),

@@ -203,7 +203,6 @@ def test_the_second_driver_to_plan_gets_an_error(ledger: Ledger) -> None:
 def test_a_plan_that_comes_after_the_commit_of_its_number_is_refused(ledger: Ledger) -> None:
     loaded(ledger)
     late = plan_of(MORE, ledger.head())
-    assert late is not None
     ledger.rewind(0, "rewind")
     with pytest.raises(LostRace):
         ledger.write_plan(late)
@@ -265,7 +264,6 @@ def test_a_discarded_plan_leaves_the_positions_and_takes_a_number(ledger: Ledger
 def test_after_the_first_plan_is_discarded_the_first_load_starts_over(ledger: Ledger) -> None:
     assert ledger.discard(begun(ledger), "run").positions == ()
     plan = plan_of(MORE, ledger.head(), first_starts={P0: 6, P1: 0})
-    assert plan is not None
     assert plan.partitions[0].start == 6
 
 

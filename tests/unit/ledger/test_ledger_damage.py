@@ -163,12 +163,14 @@ def test_a_torn_receipt_is_refused(ledger: Ledger, store: MemoryStore) -> None:
         ledger.leave_receipt(read(plan, plan.ranges[0]), 0)
 
 
-@pytest.mark.parametrize("name", ["load.json", "plans/00000001.json", "commits/00000001.json"])
+@pytest.mark.parametrize("name", ["load.json", "start.json", "plans/00000001.json", "commits/00000001.json"])
 def test_a_newer_format_is_not_guessed_at(ledger: Ledger, store: MemoryStore, name: str) -> None:
     loaded(ledger)
+    ledger.keep_start([position(P0, 3)])
     change(store, name, b'"version": 1', b'"version": 4')
     touch: dict[str, Any] = {
         "load.json": lambda: ledger.identify("cluster-a", {}),
+        "start.json": lambda: ledger.stored(None),
         "plans/00000001.json": lambda: ledger.plan(1),
         "commits/00000001.json": ledger.head,
     }
@@ -215,7 +217,6 @@ def test_a_commit_that_does_not_fit_the_rest_is_found(
 def test_a_plan_that_begins_elsewhere_than_its_parent_ended_is_found(ledger: Ledger) -> None:
     loaded(ledger)
     plan = plan_of({P0: facts(0, 20)}, replace(ledger.commit_at(1), positions=(position(P0, 12),)))
-    assert plan is not None
     ledger.write_plan(plan)
     assert ledger.verify() == [
         "plan 2 lacks clicks-1, which has a position in commit 1",
@@ -241,4 +242,8 @@ def test_a_plan_far_ahead_of_the_commits_and_a_lost_load_record_are_found(
     store.records["flights/plans/00000005.json"] = b""
     assert ledger.verify() == ["plan 5 has no commit 4 before it; the newest is 1"]
     del store.records["flights/plans/00000005.json"], store.records["flights/load.json"]
-    assert ledger.verify() == ["memory/flights/load.json is missing"]
+    ledger.keep_start([position(P0, 3)])
+    change(store, "start.json", b'"next": 3', b'"next": 4')
+    missing, changed = ledger.verify()
+    assert missing == "memory/flights/load.json is missing"
+    assert changed.startswith("memory/flights/start.json was changed after it was written")

@@ -42,7 +42,7 @@ def load(store: Store, run: str) -> Commit | None:
         plan = ledger.pending()
         if plan is None:
             plan = plan_of(KNOWN, ledger.head(), created=run)
-            if plan is None:
+            if not plan.ranges:
                 return None
             plan = ledger.write_plan(plan)
         read_all(ledger, plan)

@@ -25,7 +25,6 @@ ROWS: list[Row] = [
 
 def receipt(content: list[Row]) -> Receipt:
     plan = plan_of({P0: facts(0, 20)})
-    assert plan is not None
     return read(plan, plan.ranges[0], content=content)
 
 
@@ -48,7 +47,6 @@ def test_offsets_without_a_record_are_counted_and_named() -> None:
 
 def test_what_was_lost_or_skipped_is_not_missing_as_well() -> None:
     plan = plan_of({P0: facts(0, 20)})
-    assert plan is not None
     tally = Tally()
     tally.lose(0, 2)
     tally.add(batch([(3, None, None, b"")]))
@@ -63,7 +61,6 @@ def test_what_was_lost_or_skipped_is_not_missing_as_well() -> None:
 
 def test_of_many_gaps_the_first_are_named() -> None:
     plan = plan_of({P0: facts(0, 200_000)})
-    assert plan is not None
     rows: list[Row] = [(offset, None, None, b"") for offset in range(0, 100_000, 2)]
     found = read(plan, plan.ranges[0], content=rows)
     assert (found.end, found.missing) == (100_000, 50_000)
@@ -82,7 +79,6 @@ def test_lost_ranges_that_touch_are_one() -> None:
     for start, end in [(2, 4), (4, 9), (11, 12)]:
         tally.lose(start, end)
     plan = plan_of({P0: facts(0, 20)})
-    assert plan is not None
     assert tally.receipt(plan, plan.ranges[0], attempt=0, host="", duration_ms=0).lost == ((2, 9), (11, 12))
 
 

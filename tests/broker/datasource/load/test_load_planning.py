@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.client.admin import create_partitions
+from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.batch.load_planning import PendingPlan, begin, commit_to_group, propose
 from pyspark_kafkalog.datasource.batch.load_reader import LoadReader
@@ -21,7 +22,15 @@ from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
-from pyspark_kafkalog.errors import ErrorCode, ForeignCluster, InvalidConfig, OffsetsAgedOut, TopicRecreated
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    ForeignCluster,
+    InvalidConfig,
+    LoadError,
+    OffsetsAgedOut,
+    TopicRecreated,
+)
+from pyspark_kafkalog.ledger.history import parse_as_of, ranges_of
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.protocol.api.metadata import Coordinator, FindCoordinatorResponse
@@ -138,6 +147,62 @@ def test_the_first_load_begins_where_the_options_say(
     loads: Loads, options: dict[str, str], expected: list[tuple[str, int, int]]
 ) -> None:
     assert ranges(loads.begin(**options)) == expected
+
+
+@pytest.mark.parametrize("start", ["now", "group"])
+def test_a_first_load_that_finds_nothing_is_where_the_next_one_begins(
+    real: tuple[Loads, Topic], cluster: Cluster, tmp_path: Path, start: str
+) -> None:
+    """Each load says where it would begin now; partition 2 comes later and is read whole."""
+    loads, rows = real
+    group = f"group-of-{rows.name}"
+    zero, two = f"{rows.name}-0", f"{rows.name}-2"
+
+    def load(*ends: int) -> list[tuple[str, int, int]]:
+        if start == "now":
+            return loads.load(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
+        commit_offsets(cluster, group, {TopicPartition(rows.name, p): end for p, end in enumerate(ends)})
+        return loads.load(startingOffsets="group", **{"kafka.group.id": group})
+
+    assert load(5, 3) == []
+    kept = tree(tmp_path)
+    assert load(5, 3) == []
+    assert tree(tmp_path) == kept
+    assert loads.ledger.head_and_pending() == (None, None)
+    with pytest.raises(LoadError, match="has no commit from 2100"):
+        ranges_of(loads.ledger, parse_as_of("2100-01-01"))
+    rows.add(*range(4))
+    create_partitions(cluster, {rows.name: 3})
+    rows.add(*range(2), partition=2)
+    assert ranges(loads.propose()) == [(zero, 5, 9), (two, 0, 2)]
+    assert load(9, 3, 2) == [(zero, 5, 9), (two, 0, 2)]
+    rows.add(*range(4))
+    assert load(13, 3, 2) == [(zero, 9, 13)]
+    loads.ledger.rewind(0, "rewind")
+    assert load(13, 3, 2) == [(zero, 5, 13), (two, 0, 2)]
+    assert loads.ledger.verify() == []
+
+
+def test_a_plan_given_up_before_the_first_commit_leaves_the_start_that_was_kept(
+    loads: Loads, log: ScriptedLog
+) -> None:
+    assert loads.load(startingOffsets='{"t":{"0":30}}') == []
+    log.append(batches(range(30, 40)))
+    assert ranges(loads.begin()) == [("t-0", 30, 40)]
+    assert ranges(loads.begin(onPendingPlan="discard")) == [("t-0", 30, 40)]
+    loads.ledger.rewind(0, "rewind")
+    assert loads.load(startingOffsets="earliest") == [("t-0", 30, 40)]
+
+
+def test_topics_that_come_after_a_first_load_found_none_are_read_whole(
+    running_broker: EmbeddedBroker, client: RawClient, topic_name: str, tmp_path: Path
+) -> None:
+    loads = Loads(running_broker.bootstrap_servers, tmp_path / "offsets", subscribePattern=topic_name)
+    now = {"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"}
+    assert loads.load(**now) == []
+    client.create_topic(topic_name)
+    Topic(client, topic_name).add(*range(4))
+    assert loads.load(**now) == [(f"{topic_name}-0", 0, 4)]
 
 
 def test_limited_loads_read_everything_one_after_the_other(real: tuple[Loads, Topic]) -> None:
