@@ -193,6 +193,9 @@ def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:
 GRAINS = {"day": ("day",), "hour": ("day", "hour")}
 """Columns of each grain: ``day`` is a date, ``hour`` a number from 0 to 23."""
 
+_NO_TIME_US = -1000
+"""The time of a record without one: -1 in milliseconds."""
+
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 
@@ -217,7 +220,7 @@ def _expressions(column: str, kind: str, grain: str) -> dict[str, str]:
     """SQL for the day and the hour, in integers, so that it is exact before 1970 as well."""
     name = f"`{column.replace('`', '``')}`"
     if kind == "timestamp":
-        micros = f"unix_micros({name})"
+        micros = f"nullif(unix_micros({name}), {_NO_TIME_US})"
         return {
             "day": f"date_from_unix_date(CAST(({micros} - pmod({micros}, {_DAY_US})) DIV {_DAY_US} AS INT))",
             "hour": f"CAST(pmod({micros}, {_DAY_US}) DIV {_HOUR_US} AS INT)",
