@@ -74,10 +74,13 @@ def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ..
         if field.name not in ours or (field.dataType, field.nullable) != (ours[field.name].dataType, True)
     ]
     if wrong:
+        # PySpark passes the parsed schema and not this setting, so both ways to write the type look the same.
+        of_setting = ". Under spark.sql.timestampType=TIMESTAMP_NTZ write timestamp timestamp_ltz"
+        hint = of_setting if "timestamp timestamp_ntz" in wrong else ""
         known = ", ".join(f"{name} {kind}" for name, kind in types.items())
         raise InvalidConfig(
             "Kafka source has a fixed schema: .schema(...) may leave columns out, not change them. "
-            f"Columns: {known}. Wrong: {', '.join(wrong)}"
+            f"Columns: {known}. Wrong: {', '.join(wrong)}{hint}"
         )
     names = tuple(field.name for field in schema.fields)
     if len(set(names)) < len(names) or not names:

@@ -325,6 +325,19 @@ def test_a_schema_that_is_not_ours_is_refused_with_the_one_that_is(
         load(schema=schema, subscribe=three.name).collect()
 
 
+def test_a_time_that_the_session_makes_one_without_a_zone_is_refused_and_says_how_to_write_it(
+    spark: Any, three: Topic, load: Load
+) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        with pytest.raises(AnalysisException, match=r"timestampType=TIMESTAMP_NTZ .* timestamp_ltz"):
+            load(schema="offset bigint, timestamp timestamp", subscribe=three.name).collect()
+        frame = load(schema="offset bigint, timestamp timestamp_ltz", subscribe=three.name)
+        assert frame.selectExpr("unix_millis(max(timestamp))").first()[0] == 1200
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 def test_the_broker_that_served_a_row_is_its_last_column(three: Topic, load: Load) -> None:
     frame = load(subscribe=three.name, includeBroker="true", includeHeaders="true")
     assert frame.columns[-2:] == ["headers", "broker"]
