@@ -30,10 +30,15 @@ class NullTopic(KafkaError):
 
 
 def rows_by_topic(
-    batch: pa.RecordBatch, columns: Sequence[str], topic: str | None
+    batch: pa.RecordBatch, columns: Sequence[str], topic: str | None, zone: str | None = None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows of ``batch`` by topic, in order. Raises `NullTopic` before it yields anything."""
+    """Rows of ``batch`` by topic, in order; times without a zone are of ``zone``. Raises `NullTopic` or
+    `InvalidConfig` before it yields anything.
+    """
     sent = batch.select([name for name in columns if name != "topic"])
+    at = sent.schema.get_field_index("timestamp")
+    if at >= 0 and sent.schema.field(at).type.tz is None:
+        sent = sent.set_column(at, "timestamp", _instants(sent.column(at), zone))
     if topic is not None:
         yield topic, sent
         return
@@ -56,6 +61,23 @@ def rows_by_topic(
     for code in sorted(counts):
         yield names[code], sent.slice(start, counts[code])
         start += counts[code]
+
+
+def _instants(local: pa.Array, zone: str | None) -> pa.Array:
+    """As Spark casts TIMESTAMP_NTZ: twice the same time means the first, a skipped time has the offset
+    before the gap.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if zone is None:
+        raise InvalidConfig(
+            "the column timestamp is a timestamp_ntz, and this session's time zone is not known: set "
+            "spark.sql.session.timeZone, or CAST(timestamp AS TIMESTAMP_LTZ)"
+        )
+    near = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest")
+    zone_offset = pc.subtract(pc.local_timestamp(near).cast(pa.int64()), near.cast(pa.int64()))
+    return pc.subtract(local.cast(pa.int64()), zone_offset).cast(pa.timestamp("us", "UTC"))
 
 
 SINK_COLUMNS = {

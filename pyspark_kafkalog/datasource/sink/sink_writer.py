@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties with a task's query and batch; the query's id is in its checkpoint."""
+_TIME_ZONE = "spark.sql.session.timeZone"
+"""Also a local property, where the session sets it; its default is known to the driver's JVM only."""
 _SHOWN_PARTITIONS = 20
 
 
@@ -59,12 +61,13 @@ class _Writer:
 
     def _write(self, iterator: Iterator[pa.RecordBatch], *, stream: bool) -> WriterCommitMessage:
         options = self._options
-        producer_config = _for_batch(options.producer, TaskContext.get()) if stream else options.producer
+        context = TaskContext.get()
+        producer_config = _for_batch(options.producer, context) if stream else options.producer
+        zone = context.getLocalProperty(_TIME_ZONE) if context is not None else None
         rows = unless_empty(
-            part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic)
+            part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic, zone)
         )
         if options.transactional_prefix is not None:
-            context = TaskContext.get()
             number = context.partitionId() if context is not None else 0
             unit = _batch_of_stream(context) if stream else options.unit
             transactional_id = f"{options.transactional_prefix}-{number}"

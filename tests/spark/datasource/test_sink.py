@@ -67,6 +67,22 @@ def test_a_topic_can_be_copied_as_it_is_read(
     assert_df_equality(copy, origin, ignore_row_order=True)
 
 
+def test_times_without_a_zone_are_those_of_the_session(
+    spark: Any, new_topic: NewTopic, load: Load, write: Callable[..., None]
+) -> None:
+    topic = new_topic()
+    frame = spark.range(1, numPartitions=1).selectExpr(
+        "'v' value", "timestamp_ntz'2026-07-01 08:00:00' timestamp"
+    )
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        write(frame, topic=topic.name, includeTimestamp="true")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    sent = load(subscribe=topic.name).selectExpr("CAST(timestamp AS string)")  # in the session's zone
+    assert sent.collect() == [("2026-07-01 12:00:00",)]
+
+
 @pytest.mark.parametrize("mode", ["overwrite", "ignore", "errorifexists"])
 def test_w12_modes_other_than_append_are_refused(
     spark: Any, new_topic: NewTopic, load: Load, write: Callable[..., None], mode: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from pyspark_kafkalog.datasource.sink.sink_rows import NullTopic, check_sink_sch
 from pyspark_kafkalog.datasource.sink.sink_writer import batch_writer
 from pyspark_kafkalog.errors import InvalidConfig
 
+UTC = timezone.utc
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 TEXT, BYTES, INT, LONG, TIME = StringType(), BinaryType(), IntegerType(), LongType(), TimestampType()
 HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
@@ -121,6 +123,31 @@ def test_w1_and_w3_rows_go_where_the_column_says_unless_the_option_does() -> Non
     assert by_topic(topics, "t") == [("t", [0, 1, 2, 3, 4, 5])]
     assert by_topic(["a", "a"]) == [("a", [0, 1])]
     assert by_topic([]) == []
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"),
+    [("America/New_York", [17, 7, 5]), ("Europe/Berlin", [11, 1, 0]), ("UTC", [12, 2, 1])],
+)
+def test_times_without_a_zone_are_those_of_the_session(zone: str, hours: list[int]) -> None:
+    """As Spark casts them: New York skips 2:30 on 8 March, and has 1:30 twice on 1 November."""
+    noon, spring, autumn = "2026-01-01T12:00", "2026-03-08T02:30", "2026-11-01T01:30"
+    times = [datetime.fromisoformat(text) for text in (noon, spring, autumn)]
+    utc = [t.replace(hour=hour, tzinfo=UTC) for t, hour in zip(times, hours, strict=True)]
+    batch = pa.record_batch({"timestamp": pa.array([None, *times], pa.timestamp("us"))})
+    ((_, sent),) = rows_by_topic(batch, ("timestamp",), "t", zone)
+    assert sent.column("timestamp").to_pylist() == [None, *utc]
+    ((_, same),) = rows_by_topic(sent, ("timestamp",), "t", "Asia/Tokyo")
+    assert same.column("timestamp").to_pylist() == [None, *utc]
+
+
+def test_times_without_a_zone_are_refused_if_the_session_has_none() -> None:
+    batch = pa.record_batch({"timestamp": pa.array([0], pa.timestamp("us")), "value": ["v"]})
+    with pytest.raises(
+        InvalidConfig, match=r"set spark.sql.session.timeZone, or CAST\(timestamp AS TIMESTAMP"
+    ):
+        list(rows_by_topic(batch, ("timestamp",), "t"))
+    assert [part.num_rows for _, part in rows_by_topic(batch, ("value",), "t")] == [1]
 
 
 def test_w11_a_row_without_a_topic_is_reported_and_nothing_of_its_batch_goes_anywhere() -> None:
