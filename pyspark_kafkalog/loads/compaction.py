@@ -44,6 +44,7 @@ def compact(
     Raises `LoadBusy` while a load runs, `LoadError` if the path does not belong to a load, a plan is pending
     or the row counts differ, and `LostRace` if another driver committed meanwhile.
     """
+    texts = option_texts(options, compact)
     if target_bytes <= 0:
         raise InvalidConfig(f"target_bytes is {target_bytes}; it must be a number of bytes")
     store = output_files.table_store(path)
@@ -74,7 +75,7 @@ def compact(
             "partitionOverwriteMode": "static",
             "maxRecordsPerFile": str(max(1, rows * target_bytes // size)),
         }
-        writer = frame.write.mode("overwrite").options(**ours, **option_texts(options))
+        writer = frame.write.mode("overwrite").options(**ours, **texts)
         writer.partitionBy(*columns).format(owner.format).save(f"{store.url}/{inside}")
         written = output_files.written_files(where, inside)
         if written.rows != rows:

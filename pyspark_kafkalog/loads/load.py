@@ -270,7 +270,7 @@ class Load:
             partition_by=partition_by,
             partition_by_time=partition_by_time,
             grain=grain,
-            options=option_texts(options),
+            options=option_texts(options, self.write_files),
         )
         self.write(table, df)
 
@@ -295,7 +295,7 @@ class Load:
         Exactly once: a replay finds that commit. ``options`` are those of Delta's writer. Raises `LoadError`
         if the table holds loads that the ledger lacks or discarded.
         """
-        self.write(DeltaTable(table, partition_by, option_texts(options)), df)
+        self.write(DeltaTable(table, partition_by, option_texts(options, self.write_delta)), df)
 
     def write_iceberg(
         self,
@@ -306,7 +306,7 @@ class Load:
         **options: object,
     ) -> None:
         """Like `write_delta`, for a table in an Iceberg catalog."""
-        self.write(IcebergTable(table, partition_by, option_texts(options)), df)
+        self.write(IcebergTable(table, partition_by, option_texts(options, self.write_iceberg)), df)
 
     def dead_letters(
         self, df: DataFrame, *, reason: str = "reason", max_dead: float | None = None

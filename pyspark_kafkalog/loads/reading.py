@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
+from inspect import signature
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pyspark_kafkalog.clock import parse_iso_time
+from pyspark_kafkalog.config.definition import nearest
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.audit import AuditRow, audit_rows
 from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, parse_as_of, parse_between
@@ -41,9 +43,10 @@ def read_load(
     reads the table as it was then. ``between="commit:30,commit:37"`` reads the rows of loads 31 to 37.
 
     Raises:
-        InvalidConfig: ``as_of`` is not a time, or ``between`` not two commits.
+        InvalidConfig: ``as_of`` is not a time, ``between`` not two commits, or an argument is misspelt.
         LoadError: the path does not belong to a load, nothing was committed for it yet, or it has no rows.
     """
+    texts = option_texts(options, read_load)
     store = output_files.table_store(path)
     where = store.location
     ledger = output_files.ledger_of(where, offsets, spark)
@@ -58,7 +61,7 @@ def read_load(
     output_files.check_one_partitioning(where, files)
     claim = output_files.read_claim(where)
     assert claim is not None  # ledger_of found it
-    frame = table_of(spark, store.url, claim.format, files, option_texts(options))
+    frame = table_of(spark, store.url, claim.format, files, texts)
     if after and any(file.startswith(f"{output_files.COMPACTION_COLUMN}=") for file in files):
         frame = frame.where(f"load > {after}")
     return frame
@@ -147,7 +150,15 @@ def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None
     return None if between is None else parse_between(between)
 
 
-def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+def option_texts(options: Mapping[str, object], of: Callable[..., object] | None = None) -> dict[str, str]:
+    """Options as Spark takes them. Raises `InvalidConfig` for one that looks like an argument of ``of``, a
+    function that passes unknown names on to Spark, which ignores them.
+    """
+    arguments = {p.name: str(p).partition(":")[0] for p in signature(of).parameters.values()} if of else {}
+    for name in options:
+        near = nearest(name.lower(), arguments)
+        if near is not None:
+            raise InvalidConfig(f"{name} is not an argument here. Did you mean {arguments[near]}?")
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()

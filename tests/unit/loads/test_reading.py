@@ -1,11 +1,18 @@
-"""Types of partition columns where files lie in several kinds of directories."""
+"""Types of partition columns where files lie in several kinds of directories; names of free options."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import types as t
 
-from pyspark_kafkalog.loads.reading import common_types
+import pyspark_kafkalog as kafkalog
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.loads.load import Load
+from pyspark_kafkalog.loads.reading import common_types, option_texts
 
 DAY, NUMBER, LONG, TEXT = t.DateType(), t.IntegerType(), t.LongType(), t.StringType()
 
@@ -36,3 +43,40 @@ def test_types_are_those_that_spark_would_find_in_one_kind_of_directories(
 
 def test_without_guesses_all_are_texts() -> None:
     assert common_types([schema(NUMBER)], [{"c": {"007"}}], guess=False) == {"c": TEXT}
+
+
+A_LOAD: Load = object.__new__(Load)
+CALLS: dict[str, Callable[..., Any]] = {
+    "write_files": lambda **given: A_LOAD.write_files("/table", **given),
+    "write_parquet": lambda **given: A_LOAD.write_parquet("/table", **given),
+    "write_orc": lambda **given: A_LOAD.write_orc("/table", **given),
+    "write_delta": lambda **given: A_LOAD.write_delta("/table", **given),
+    "write_iceberg": lambda **given: A_LOAD.write_iceberg("table", **given),
+    "read_load": lambda **given: kafkalog.read_load(None, "/table", **given),  # type: ignore[arg-type]
+    "compact": lambda **given: kafkalog.compact(None, "/table", **given),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "meant"),
+    [
+        ("write_parquet", "partition_by_tme", "partition_by_time"),
+        ("write_orc", "partitionBy", "partition_by"),
+        ("write_files", "formt", "format"),
+        ("write_delta", "partiton_by", "partition_by"),
+        ("write_iceberg", "partition-by", "partition_by"),
+        ("write_parquet", "options", "**options"),
+        ("read_load", "asof", "as_of"),
+        ("compact", "target_byte", "target_bytes"),
+    ],
+)
+def test_a_misspelt_argument_is_not_taken_for_an_option_of_spark(call: str, name: str, meant: str) -> None:
+    with pytest.raises(InvalidConfig, match=rf"{name} is not an argument.*mean {re.escape(meant)}\?"):
+        CALLS[call](**{name: "x"})
+
+
+def test_options_of_spark_are_passed_as_texts() -> None:
+    options = {"compression": "zstd", "mergeSchema": True, "basePath": "/t", "partitionOverwriteMode": None}
+    passed = {"compression": "zstd", "mergeSchema": "true", "basePath": "/t"}
+    for function in (Load.write_files, Load.write_delta, kafkalog.read_load, kafkalog.compact):
+        assert option_texts(options, function) == passed
