@@ -359,12 +359,19 @@ def rewind(
 
 
 def _changes_nothing(ledger: Ledger, found: Rewind, *, gives_up_plan: bool) -> bool:
-    """Whether the rewind leads to the current positions; rewinding to a commit may still drop a plan."""
+    """Whether positions and loads in effect stay; rewinding to a commit may still drop a plan."""
     from pyspark_kafkalog.ledger.records import plan_name
 
-    pending = ledger.store.exists(plan_name(found.newest + 1))
-    same = found.parent == found.newest and found.positions == ledger.commit_at(found.newest).positions
-    return same and not (pending and gives_up_plan)
+    if gives_up_plan and ledger.store.exists(plan_name(found.newest + 1)):
+        return False
+    lineage = ledger.lineage()
+    undone = [c for c in lineage if c.number > found.parent]
+    in_effect = found.parent in (0, *(c.number for c in lineage))
+    return (
+        in_effect
+        and found.positions == lineage[-1].positions
+        and not any(c.is_load or c.outputs for c in undone)
+    )
 
 
 def _show(ledger: Ledger, found: Rewind) -> None:

@@ -53,6 +53,22 @@ def test_spark_on_this_machine_uses_our_interpreter_unless_another_is_named(
     assert os.environ.get("PYSPARK_PYTHON") == found
 
 
+def test_a_rewind_commits_once_however_often_it_is_repeated(ledger: Ledger) -> None:
+    """A rewind forward, and one that undoes a compaction, change which files are in effect."""
+    small = LoadOutput("/table", "kl_compact=00000003", replaces=((1, 3),))
+    ledger.compact(ledger.commit_at(2), [small], "run")
+    unchanged = "positions unchanged: nothing was committed"
+    steps = {"commit:2": 2, "commit:1": 1, "commit:3": 3, "start": 0}
+    for to in steps:
+        last = [run(ledger, "rewind", "--yes", "--to", to).splitlines()[-1] for _ in range(3)]
+        assert last == [f"rewound: commit {ledger.head_number()}", unchanged, unchanged], to
+    plan = begun(ledger, {P0: facts(0, 20), P1: facts(0, 4)})
+    last = [run(ledger, "rewind", "--yes", "--to", "start").splitlines()[-1] for _ in range(2)]
+    assert last == [f"rewound: commit {plan.number}", unchanged]
+    assert [c.parent for c in ledger.history() if c.mode == "rewind"] == [*steps.values(), 0]
+    assert ledger.verify() == []
+
+
 def test_history_shows_a_row_for_each_partition_of_each_load(ledger: Ledger) -> None:
     ledger.rewind(1, "run")
     shown = run(ledger, "history", "--partitions")
