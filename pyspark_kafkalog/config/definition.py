@@ -24,7 +24,17 @@ _PRIVATE_KEY = re.compile(
 _BEFORE_HOST = re.compile(r"(?i:abfss?)://[\w$-]+@|//\S*@|(?<![^\s'\"=])[^\s/:@'\"=]+:[^\s/@][^\s@]*@")
 _VALUE = r"('[^']*'|\"[^\"]*\"|(?:[^\s&;,'\"]|[;,](?!\s|$|[\w.]+=))+)"
 """A quoted text, or everything up to a blank or the next value of a list."""
-_NAMED = re.compile(rf"(?i)({_NAME})(\s*=\s*|:(?=\S)|['\"]\s*[:=]\s*){_VALUE}")
+_NAMED = re.compile(
+    rf"""(?ix) (
+        (?<![\w.]){_NAME} (?:
+            ['"]?\s*=\s*          # name=value, "name" = value
+          | (?: (?<!secret)(?<!token): | :(?!\d{{1,5}}(?:['"]|:?\s|$)) ) (?=\S)  # name:value, not host:port
+          | ['"]\s*:\s*(?=['"])  # 'name': 'value', not topic 'name': text
+        )
+      | [{{,]\s*['"]{_NAME}['"]\s*:\s*(?![\[{{])  # {{"name": 7, not a topic's offsets or partitions
+    ) {_VALUE}"""
+)
+"""A secret with its name. Topics, groups and hosts may be called as secrets are."""
 _PLAIN_USER = re.compile(rf"(user_[^\s='\"]+)(['\"]?\s*=\s*){_VALUE}")
 """Users and passwords of a PLAIN listener, in its JAAS entry."""
 
@@ -40,7 +50,7 @@ def masked(text: str) -> str:
     if "LoginModule" in text:
         text = _PLAIN_USER.sub(r"\1\2***", text)
     text = _BEFORE_HOST.sub(_without_user, text)
-    return _NAMED.sub(r"\1\2***", text)
+    return _NAMED.sub(r"\1***", text)
 
 
 def _without_user(found: re.Match[str]) -> str:

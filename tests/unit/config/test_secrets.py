@@ -26,8 +26,21 @@ from pyspark_kafkalog.errors import InvalidConfig
         ),
         ("sasl.password = a;b,c, acks=1", "sasl.password = ***, acks=1"),
         ("user_id=5, password=a;user=b", "user_id=5, password=***;user=b"),
+        (
+            "option 'kafka.sasl.password': 'ge heim' is not allowed",
+            "option 'kafka.sasl.password': *** is not allowed",
+        ),
+        ('{"a": 1,\n "client.secret": 7}', '{"a": 1,\n "client.secret": ***'),
+        ("sasl.password:1234", "sasl.password:***"),
+        ("client.secret:1234-5678 access_token:12345678", "client.secret:*** access_token:***"),
         ("host:9092,[::1]:9093", "host:9092,[::1]:9093"),
+        ("topic 'secret': UNKNOWN_TOPIC_OR_PARTITION", None),
+        ("group 'auth.token': its coordinator is not available", None),
+        ("topic 'my_password': no partition 3", None),
+        ("cannot connect to my-secret:9092: refused, nor to 'a.token:9093'", None),
+        ('startingOffsets={"secret":{"0":23,"1":-2}}, assign={"token":[0,1]}', None),
         ("check the registry's user and password: it said 401", None),
+        ("a.b" * 10_000, None),  # in quadratic time this takes minutes
         ("me@example.org wrote /a/b to file:///c", None),
     ],
 )
