@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.decoding.schema_registry import (
@@ -23,25 +24,26 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KEPT = "decimal"
-"""The only logical type decoded by fastavro; timestamps are cast as columns, Spark lacks the others."""
+_DECIMAL = "kafkalog-decimal"
+"""What decimals are to fastavro, whose own reader rounds to the writer's precision."""
+
+_MAX_DIGITS = 38
+"""Of Spark's decimals, and of Arrow's that Spark takes."""
 
 _MAX_DEPTH = 50
 
 
 def plain(schema: Any) -> Any:
-    """A schema without the logical types that stay numbers or strings while decoding."""
+    """A schema without logical types but decimals: timestamps are cast as columns, Spark lacks the others."""
     if isinstance(schema, list):
         return [plain(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    dropped = schema.get("logicalType") != _KEPT
     inner = {"type", "items", "values", "fields"}
-    return {
-        name: plain(value) if name in inner else value
-        for name, value in schema.items()
-        if not (dropped and name == "logicalType")
-    }
+    kept = {name: plain(value) if name in inner else value for name, value in schema.items()}
+    if kept.pop("logicalType", None) == "decimal":
+        kept["logicalType"] = _DECIMAL
+    return kept
 
 
 def arrow_types(*schemas: Any) -> list[pa.DataType]:
@@ -61,6 +63,7 @@ class _Types:
     def __init__(self, stage: int) -> None:
         self._stage = stage
         self._named: dict[str, Any] = {}
+        self._field = "its value"
 
     def of(self, schema: Any, space: str, depth: int) -> pa.DataType:
         if depth > _MAX_DEPTH:
@@ -73,7 +76,7 @@ class _Types:
             return self._primitive(schema, space, depth)
         if not isinstance(schema, dict) or "type" not in schema:
             raise InvalidConfig(f"not an Avro schema: {schema!r}")
-        if "logicalType" in schema and (found := _logical(schema, self._stage)) is not None:
+        if (found := self._logical(schema)) is not None:
             self._define(schema, space)
             return found
         return self._complex(schema, space, depth)
@@ -84,9 +87,11 @@ class _Types:
         kind = schema["type"]
         if kind in ("record", "error"):
             space = self._define(schema, space)
-            return pa.struct(
-                [pa.field(one["name"], self.of(one["type"], space, depth + 1)) for one in schema["fields"]]
-            )
+            fields = []
+            for one in schema["fields"]:
+                self._field = f"field {schema['name']}.{one['name']}"
+                fields.append(pa.field(one["name"], self.of(one["type"], space, depth + 1)))
+            return pa.struct(fields)
         if kind == "enum":
             self._define(schema, space)
             return pa.string()
@@ -138,25 +143,32 @@ class _Types:
             "schema without the field"
         )
 
+    def _logical(self, schema: Mapping[str, Any]) -> pa.DataType | None:
+        """The type of a logical type; None for those that are read as the type below them."""
+        import pyarrow as pa
+
+        micros, utc = pa.timestamp("us"), pa.timestamp("us", "UTC")
+        stages = {
+            "int-date": (pa.int32(), pa.date32(), pa.date32()),
+            "long-timestamp-millis": (pa.int64(), pa.timestamp("ms", "UTC"), utc),
+            "long-timestamp-micros": (pa.int64(), utc, utc),
+            "long-local-timestamp-millis": (pa.int64(), pa.timestamp("ms"), micros),
+            "long-local-timestamp-micros": (pa.int64(), micros, micros),
+        }
+        name = f"{schema['type']}-{schema.get('logicalType')}"
+        if name not in ("bytes-decimal", "fixed-decimal"):
+            return stages[name][self._stage] if name in stages else None
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if type(precision) is type(scale) is int and 0 <= scale <= precision and 0 < precision <= _MAX_DIGITS:
+            return pa.decimal128(precision, scale)
+        raise InvalidConfig(
+            f"the Avro schema has in {self._field} a decimal of precision {precision!r} and scale {scale!r}: "
+            f"a column's precision is 1 to {_MAX_DIGITS}, its scale 0 to that. Give a reader's schema with "
+            f"plain {schema['type']} there, or without the field"
+        )
+
 
 _STAGES = 3
-
-
-def _logical(schema: Mapping[str, Any], stage: int) -> pa.DataType | None:
-    import pyarrow as pa
-
-    name = schema["logicalType"]
-    if name == _KEPT:
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    micros, utc = pa.timestamp("us"), pa.timestamp("us", "UTC")
-    stages = {
-        "date": (pa.int32(), pa.date32(), pa.date32()),
-        "timestamp-millis": (pa.int64(), pa.timestamp("ms", "UTC"), utc),
-        "timestamp-micros": (pa.int64(), utc, utc),
-        "local-timestamp-millis": (pa.int64(), pa.timestamp("ms"), micros),
-        "local-timestamp-micros": (pa.int64(), micros, micros),
-    }
-    return stages[name][stage] if name in stages else None
 
 
 @dataclass(frozen=True)
@@ -204,7 +216,8 @@ class AvroDecoder:
         stream.seek(0 if number is None else HEADER_BYTES)
         said = "the schema" if number is None else f"schema {number}"
         try:
-            found = schemaless_reader(stream, writer, self._reader)
+            record: Any = schemaless_reader(stream, writer, self._reader)
+            found = record["value"]
         except Exception as e:
             # fastavro may raise anything for other bytes: EOFError, IndexError, struct.error, ...
             raise Undecodable(f"not Avro of {said}: {type(e).__name__}: {e}".rstrip(": ")) from e
@@ -244,24 +257,91 @@ class AvroDecoder:
 def parsed(schema: Schema) -> tuple[Any, list[pa.DataType]]:
     """A schema for fastavro, and its `arrow_types`. Raises `InvalidConfig`."""
     reader = _parse(schema)
-    return reader, arrow_types(*(json.loads(text) for text in (*schema.references, schema.text)))
+    try:
+        stages = arrow_types(*(json.loads(text) for text in (*schema.references, schema.text)))
+    except KeyError as e:
+        raise InvalidConfig(f"not an Avro schema: {e} is missing") from e
+    _decode_defaults(reader["__named_schemas"])
+    return reader, stages
 
 
 def _parse(schema: Schema) -> Any:
+    """The schema as the only field of a record, which has the same bytes: fastavro takes names of other
+    schemas, and parses once, only if a record is outermost.
+    """
     try:
         from fastavro import parse_schema
+        from fastavro.read import LOGICAL_READERS
         from fastavro.schema import SchemaParseException
     except ImportError as e:
         raise InvalidConfig(
             "decoding Avro needs fastavro, on driver and executors: pip install 'pyspark-kafkalog[avro]'"
         ) from e
+    LOGICAL_READERS[f"bytes-{_DECIMAL}"] = LOGICAL_READERS[f"fixed-{_DECIMAL}"] = _decimal
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
             parse_schema(plain(json.loads(text)), named_schemas=named)
-        return parse_schema(plain(json.loads(schema.text)), named_schemas=named)
+        value = {"name": "value", "type": plain(json.loads(schema.text))}
+        return parse_schema(
+            {"type": "record", "name": "kafkalog.Value", "fields": [value]}, named_schemas=named
+        )
     except (SchemaParseException, ValueError, KeyError, TypeError) as e:
         raise InvalidConfig(f"not an Avro schema: {type(e).__name__}: {e}") from e
+
+
+def _decimal(value: bytes, writer: Any, reader: Any = None) -> Decimal | bytes:
+    """Exactly what was written; bytes for a reader who does not ask for a decimal."""
+    if reader is not None and (isinstance(reader, str) or "logicalType" not in reader):
+        return value
+    unscaled = int.from_bytes(value, "big", signed=True)
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -writer.get("scale", 0)))
+
+
+def _decode_defaults(named: Mapping[str, Any]) -> None:
+    """Replace the fields' defaults, which fastavro leaves as in JSON, by what decoding would return."""
+    fields = [
+        (f"{name}.{field['name']}", field)
+        for name, schema in named.items()
+        for field in schema.get("fields", ())
+        if "default" in field
+    ]
+    decoded = []
+    for name, field in fields:
+        try:
+            decoded.append(_default(field["type"], field["default"], named))
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise InvalidConfig(
+                f"the Avro schema's field {name} has a default of another type, {field['default']!r}: {e}"
+            ) from e
+    for (_, field), value in zip(fields, decoded, strict=True):
+        field["default"] = value
+
+
+def _default(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
+    """A default as a decoded value: of bytes it has the code points, of a record perhaps not all fields."""
+    if isinstance(schema, list):
+        return None if value is None else _default(next(one for one in schema if one != "null"), value, named)
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    kind = schema["type"]
+    if kind in ("bytes", "fixed"):
+        data = value.encode("latin-1")
+        if len(data) != schema.get("size", len(data)):
+            raise ValueError(f"its length is not {schema['size']}")
+        return _decimal(data, schema) if "logicalType" in schema else data
+    if kind == "array":
+        return [_default(schema["items"], one, named) for one in value]
+    if kind == "map":
+        return {key: _default(schema["values"], one, named) for key, one in value.items()}
+    if kind in ("record", "error"):
+        return {
+            name: _default(one["type"], value[name] if name in value else one["default"], named)
+            for one in schema["fields"]
+            for name in [one["name"]]
+        }
+    return value
 
 
 def _shape(kind: pa.DataType) -> Callable[[Any], Any] | None:

@@ -152,6 +152,100 @@ def test_a_number_that_its_column_cannot_hold_is_that_records_fault_only() -> No
     assert bad[1].startswith("does not fit the column: ")
 
 
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+PAIR = {"type": "fixed", "name": "Pair", "size": 2}
+INNER = {
+    "type": "record", "name": "Inner",
+    "fields": [{"name": "b", "type": "bytes"}, {"name": "c", "type": ["Pair", "null"], "default": "\u0080a"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ("bytes", "\u00ff\u0001", b"\xff\x01"),
+        (["bytes", "null"], "\u00ff\u0001", b"\xff\x01"),
+        (["null", "bytes"], None, None),
+        ("Pair", "\u00ff\u0001", b"\xff\x01"),
+        (MONEY, "\u00ff\u0001", Decimal("-2.55")),
+        ({**MONEY, "type": "fixed", "name": "M", "size": 1}, "\u00ff", Decimal("-0.01")),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": MONEY}, {"k": "\u0001"}, [("k", Decimal("0.01"))]),
+        (INNER, {"b": "\u00ff"}, {"b": b"\xff", "c": b"\x80a"}),
+        ("string", "\u00ff", "\u00ff"),
+        ("double", 1, 1.0),
+    ],
+)
+def test_a_default_is_what_a_writer_would_have_written(kind: Any, default: Any, value: Any) -> None:
+    first = [{"name": "a", "type": "int"}]
+    fields = [*first, {"name": "p", "type": ["null", PAIR], "default": None}]
+    reader = {
+        "type": "record",
+        "name": "R",
+        "fields": [*fields, {"name": "d", "type": kind, "default": default}],
+    }
+    writer = {"type": "record", "name": "R", "fields": first}
+    decode = decoder(reader, writers=((1, json.dumps(writer)),))
+    found = rows(decode(pa.array([written(writer, {"a": 1})], pa.binary())))
+    assert found == [({"a": 1, "p": None, "d": value}, None)]
+
+
+@pytest.mark.parametrize(("kind", "default"), [("bytes", "\u0100"), ("Pair", "a"), (INNER, {})])
+def test_a_default_that_is_no_value_of_its_field_is_refused_by_name(kind: Any, default: Any) -> None:
+    fields = [{"name": "p", "type": PAIR}, {"name": "d", "type": kind, "default": default}]
+    with pytest.raises(InvalidConfig, match=r"field air\.R\.d has a default of another type"):
+        decoder({"type": "record", "name": "R", "namespace": "air", "fields": fields})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("string", "x"), ("bytes", b"x"), ("int", 7), ("long", 7), ("double", 0.5), ("boolean", True)],
+)
+def test_a_primitive_may_be_the_whole_schema_as_for_keys(kind: str, value: object) -> None:
+    values = pa.array([written(kind, value)], pa.binary())
+    assert rows(decoder(kind)(values)) == [(value, None)]
+    assert rows(decoder(["null", kind], writers=((1, json.dumps(kind)),))(values)) == [(value, None)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"precision": 64}, "precision 64 and scale 0"),
+        ({}, "precision None and scale 0"),
+        ({"precision": 4, "scale": 6}, "precision 4 and scale 6"),
+        ({"precision": 4, "scale": -1}, "precision 4 and scale -1"),
+    ],
+)
+def test_a_decimal_that_a_column_cannot_hold_is_refused_by_name(given: dict[str, int], said: str) -> None:
+    money = {"type": "bytes", "logicalType": "decimal", **given}
+    place = {"type": "record", "name": "Place", "fields": [{"name": "fee", "type": ["null", money]}]}
+    schema = {"type": "record", "name": "R", "fields": [{"name": "to", "type": place}]}
+    with pytest.raises(
+        InvalidConfig, match=rf"field Place\.fee a decimal of {said}: a column's precision is 1 to 38"
+    ):
+        decoder(schema)
+
+
+def test_decimals_are_exact_and_are_bytes_for_a_reader_who_asks_for_bytes() -> None:
+    def record(kind: Any) -> Any:
+        return {"type": "record", "name": "R", "fields": [{"name": "n", "type": kind}]}
+
+    value = b"\0\0\0\0\1\x08" + (1 << 30).to_bytes(4, "big")
+    for kind, found in (({**MONEY, "precision": 12}, Decimal("10737418.24")), ("bytes", value[6:])):
+        for precision in (4, 40):
+            writer = json.dumps(record({**MONEY, "precision": precision}))
+            decode = decoder(record(kind), writers=((1, writer),))
+            assert rows(decode(pa.array([value], pa.binary()))) == [({"n": found}, None)]
+
+
+def test_the_whole_schema_may_be_a_list_of_another_schemas_records() -> None:
+    place = {"type": "record", "name": "air.Place", "fields": [{"name": "code", "type": "string"}]}
+    places = json.dumps({"type": "array", "items": "air.Place"})
+    decode = AvroDecoder(AvroFormat(Schema(places, references=(json.dumps(place),))))
+    value = b"\0\0\0\0\1\x02\x06JFK\x00"
+    assert rows(decode(pa.array([value], pa.binary()))) == [([{"code": "JFK"}], None)]
+
+
 def test_a_schema_may_refer_to_others(server: SchemaRegistry) -> None:
     place = {"type": "record", "name": "air.Place", "fields": [{"name": "code", "type": "string"}]}
     flight = {"type": "record", "name": "air.F", "fields": [{"name": "to", "type": "air.Place"}]}
@@ -173,6 +267,7 @@ def test_a_schema_may_refer_to_others(server: SchemaRegistry) -> None:
         ({"type": "record", "name": "U", "fields": [{"name": "u", "type": ["int", "string"]}]}, "a union of"),
         ({"type": "record", "name": "N", "fields": [{"name": "n", "type": "Nobody"}]}, "not an Avro schema"),
         ({"fields": []}, "not an Avro schema"),
+        ({"type": "record", "name": "F"}, "not an Avro schema: 'fields' is missing"),
     ],
 )
 def test_a_schema_that_is_not_a_column_is_refused(schema: Any, said: str) -> None:
