@@ -65,8 +65,8 @@ def protobuf(
 def json(column: Column | str, schema: StructType | str, *, framed: bool = False) -> Column:
     """Decode JSON objects. ``schema`` is Spark's, as a type or as text: ``"carrier STRING, delay INT"``.
 
-    A missing field is null; a value that is no object, or has a field of another type, gets a reason. Spark
-    decodes without Python; ``framed`` ignores the id in Confluent's header.
+    A missing field is null; a value that is not one object, or has a field of another type, gets a reason.
+    Spark decodes without Python; ``framed`` ignores the id in Confluent's header.
 
     Raises:
         InvalidConfig: the schema is not a struct.
@@ -85,20 +85,25 @@ def json(column: Column | str, schema: StructType | str, *, framed: bool = False
     if framed:
         body = f.substring(value, HEADER_BYTES + 1, 2**31 - 1)
         no_header = (f.length(value) < HEADER_BYTES) | (f.substring(value, 1, 1) != f.lit(b"\0"))
-    text = f.trim(f.translate(body.cast("string"), "\t\r\n", "   "))
-    is_object = f.startswith(text, f.lit("{")) & f.endswith(text, f.lit("}"))
-    with_corrupt = t.StructType([*wanted.fields, t.StructField(_CORRUPT, t.StringType())])
+    text = body.cast("string")
+    trimmed = f.trim(f.translate(text, "\t\r\n", "   "))
+    is_object = f.startswith(trimmed, f.lit("{")) & f.endswith(trimmed, f.lit("}"))
+    # Spark stops reading where the first value ends. So the text goes into an array that ends after it, and
+    # into one in which another object follows: unless forged, only one object is one element of both.
+    around = t.StructType([t.StructField("v", t.ArrayType(wanted)), t.StructField(_CORRUPT, t.StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    found = f.from_json(body.cast("string"), with_corrupt, options)
+    found = f.from_json(f.concat(f.lit('{"v":['), text, f.lit("]}")), around, options)
+    both = f.from_json(f.concat(f.lit("["), text, f.lit(",{}]")), t.ArrayType(t.StructType()))
+    is_one = f.coalesce((f.size(found["v"]) == 1) & (f.size(both) == 2), f.lit(False))
     reason = (
         f.when(value.isNull(), f.lit(None))
         .when(no_header, f.lit("no Confluent header before the JSON"))
-        .when(~f.is_valid_utf8(body.cast("string")), f.lit("not UTF-8"))
+        .when(~f.is_valid_utf8(text), f.lit("not UTF-8"))
         .when(~is_object, f.lit("not a JSON object"))
-        .when(found.isNull() | found[_CORRUPT].isNotNull(), f.lit("not JSON, or a field of another type"))
+        .when(found[_CORRUPT].isNotNull() | ~is_one, f.lit("not one JSON object, or a field of another type"))
     )
-    whole = f.struct(*(found[field.name].alias(field.name) for field in wanted.fields))
-    return f.struct(f.when(value.isNotNull() & reason.isNull(), whole).alias("value"), reason.alias("reason"))
+    whole = f.when(value.isNotNull() & reason.isNull(), f.get(found["v"], 0))
+    return f.struct(whole.alias("value"), reason.alias("reason"))
 
 
 def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa.DataType) -> Column:

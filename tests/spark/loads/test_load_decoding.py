@@ -64,19 +64,24 @@ def test_json_is_decoded_by_spark_and_what_is_none_has_a_reason(spark: Any) -> N
     values = [
         b'{"a": 1, "b": "x"}', b' {"a": 2}\n', b'{"a": "no number"}', b'{"a": 3', b'[{"a": 4}]', b"",
         b'{"a": 5}{"a": 6}x', b'"text"', None, b'{"a": 7, "c": null}', b'{"b": "\xff"}',
+        b'{"a": 1}{"a": 2}', b'{"a": 1}\n{"a": 2}\n', b'{"a": 1} lost }', b'{"a": 1}}', b'{"a": 1}] }',
+        b'{"a": 1}]}}', b'{"a": 1},{"a": 2}', b'{"a": 8, "b": "}{"}', b'{"b": "x\ny"}',
     ]  # fmt: skip
     frame = spark.createDataFrame([(at, value) for at, value in enumerate(values)], "at INT, value BINARY")
     found = frame.select("at", decoding.json("value", "a INT, b STRING").alias("d")).select("at", "d.*")
-    no_object, wrong = (None, "not a JSON object"), (None, "not JSON, or a field of another type")
+    no_object, wrong = (None, "not a JSON object"), (None, "not one JSON object, or a field of another type")
     expected = [
         ((1, "x"), None), ((2, None), None), wrong, no_object, no_object, no_object, no_object, no_object,
         (None, None), ((7, None), None), (None, "not UTF-8"),
+        wrong, wrong, wrong, wrong, wrong, wrong, wrong, ((8, "}{"), None), wrong,
     ]  # fmt: skip
     assert_rows(
         found,
         "at int, value struct<a:int,b:string>, reason string",
         [(at, *row) for at, row in enumerate(expected)],
     )
+    twice = spark.createDataFrame([('{"id": 1, "ID": 2}',)], "value STRING")
+    assert twice.select(decoding.json("value", "id INT, ID INT")).first()[0] == ((1, 2), None)
     framed = spark.createDataFrame([(b'\0\0\0\0\x07{"a": 1}',), (b'{"a": 1}',), (b"\0\0",)], "value BINARY")
     assert_rows(
         framed.select(decoding.json("value", "a INT", framed=True).alias("d")).select("d.*"),
