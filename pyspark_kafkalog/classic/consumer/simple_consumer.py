@@ -18,7 +18,7 @@ from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08, SimpleConsumerConfig
-from pyspark_kafkalog.config.definition import parse
+from pyspark_kafkalog.config.definition import INT_MAX, parse
 from pyspark_kafkalog.errors import (
     ConnectionClosed,
     ConnectionLost,
@@ -39,8 +39,6 @@ from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import FetchRequest, MultiFetchRequest, OffsetsRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
-
-_NO_OFFSET = -1
 
 _TIMES_SINCE = 1  # first version of ListOffsets with one offset per time instead of segment offsets
 
@@ -160,33 +158,43 @@ class BrokerReader08:
         }
 
     def offsets_before(self, request: OffsetsRequest, deadline: Deadline) -> list[int]:
-        """For LATEST the end and the start, for EARLIEST the start, for a time the first offset at or after
-        it or the end: since 0.10.1 the wire has no segments. Older brokers return those of segments.
-        """
-        if self.connection.version(ApiKey.LIST_OFFSETS) < _TIMES_SINCE:
-            return list(self._ask_offsets(request, request.timestamp, deadline).old_style_offsets)
-        times = [request.timestamp]
-        if request.timestamp == LATEST_TIMESTAMP:
-            times.append(EARLIEST_TIMESTAMP)
-        offsets = [self._ask_offsets(request, time, deadline).offset for time in times[: request.max_offsets]]
-        if offsets == [_NO_OFFSET]:
-            offsets = [self._ask_offsets(request, LATEST_TIMESTAMP, deadline).offset]
-        return list(dict.fromkeys(offsets))
+        """As version 0 of ListOffsets: later ones know ends, and of a time only what comes after it."""
+        low, high = self.connection.served(ApiKey.LIST_OFFSETS) or (0, 0)
+        at_end = request.timestamp in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
+        if high >= _TIMES_SINCE and at_end and (request.max_offsets == 1 or low > 0):
+            times = [LATEST_TIMESTAMP, EARLIEST_TIMESTAMP][request.timestamp == EARLIEST_TIMESTAMP :]
+            asked = times[: request.max_offsets]
+            return list(dict.fromkeys(self._ask_offsets(request, time, deadline).offset for time in asked))
+        if low > 0:
+            raise UnsupportedVersion(
+                f"{self.peer}: offsets before a time need ListOffsets 0, and the broker serves {low} to "
+                f"{high}; Consumer.offsets_for_times returns the first at or after a time"
+            )
+        committed = self._isolation is IsolationLevel.READ_COMMITTED and high >= _TRANSACTIONS_SINCE
+        count = INT_MAX if committed else request.max_offsets
+        answer = self._ask_offsets(request, request.timestamp, deadline, count)
+        if not committed:
+            return list(answer.old_style_offsets)
+        end = self._ask_offsets(request, LATEST_TIMESTAMP, deadline).offset
+        capped = dict.fromkeys(min(offset, end) for offset in answer.old_style_offsets)
+        return list(capped)[: request.max_offsets]
 
-    def _ask_offsets(self, request: OffsetsRequest, timestamp: int, deadline: Deadline) -> Any:
+    def _ask_offsets(
+        self, request: OffsetsRequest, timestamp: int, deadline: Deadline, count: int | None = None
+    ) -> Any:
+        """With a ``count`` by version 0."""
         tp = f"{request.topic}-{request.partition}"
-        version = self.connection.version(ApiKey.LIST_OFFSETS)
-        many = version < _TIMES_SINCE
+        version = self.connection.version(ApiKey.LIST_OFFSETS) if count is None else 0
         isolation = int(self._isolation) if version >= _TRANSACTIONS_SINCE else 0
         wanted = log_offsets.ListOffsetsPartition(
             partition_index=request.partition,
             timestamp=timestamp,
-            max_num_offsets=request.max_offsets if many else 1,
+            max_num_offsets=1 if count is None else count,
         )
         topic = log_offsets.ListOffsetsTopic(name=request.topic, partitions=(wanted,))
-        answer: Any = self.connection.request(
-            log_offsets.ListOffsetsRequest(isolation_level=isolation, topics=(topic,)), deadline=deadline
-        )
+        asked = log_offsets.ListOffsetsRequest(isolation_level=isolation, topics=(topic,))
+        ticket = self.connection.send(asked, deadline=deadline, version=version)
+        answer: Any = self.connection.receive(ticket, deadline=deadline)
         part = next((part for topic in answer.topics for part in topic.partitions), None)
         if part is None:
             raise InvalidRequest(f"{self.peer}: the ListOffsets response lacks {tp}")
@@ -283,13 +291,13 @@ class SimpleConsumer:
         """Up to ``max_offsets`` start offsets of segments written before ``time``, largest first.
 
         ``time`` is in milliseconds since the epoch. `LATEST_TIMESTAMP` (-1) puts the log's end first,
-        `EARLIEST_TIMESTAMP` (-2) returns only the start. Today's wire has no segments: it returns end and
-        start, or the first offset at or after the time.
+        `EARLIEST_TIMESTAMP` (-2) returns only the start. Kafka 4 knows no segments: it returns end and start.
 
         Raises:
             UnknownTopicOrPartition, ServerError: the broker's error.
             ConnectionLost: unreachable, or the connection was closed; 0.7 refuses a partition that way.
             InvalidRequest: ``max_offsets`` is negative.
+            UnsupportedVersion: a time, and the broker is Kafka 4 or newer.
         """
         if max_offsets < 0:
             raise InvalidRequest(

@@ -10,7 +10,8 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
-from pyspark_kafkalog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from pyspark_kafkalog.client.connection import Connection
+from pyspark_kafkalog.errors import OffsetOutOfRange, UnknownTopicOrPartition, UnsupportedVersion
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.v07 import FetchRequest
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
@@ -92,15 +93,68 @@ def test_several_partitions_are_fetched_at_once(consumer: SimpleConsumer, topic:
     assert listed(sets[4]) == [(b"m9", 10)], "the same partition, asked for from several offsets"
 
 
-def test_offsets_are_those_of_the_ends_and_of_times(consumer: SimpleConsumer, topic: str) -> None:
-    assert consumer.get_offsets_before(topic, 0, LATEST_TIMESTAMP, 9) == [10, 0]
-    assert consumer.get_offsets_before(topic, 0, LATEST_TIMESTAMP) == [10]
-    assert consumer.get_offsets_before(topic, 0, LATEST_TIMESTAMP, 0) == []
-    assert consumer.get_offsets_before(topic, 0, EARLIEST_TIMESTAMP, 9) == [0]
-    assert consumer.get_offsets_before(topic, 0, 1_003_500, 9) == [4]
-    assert consumer.get_offsets_before(topic, 0, 2_000_000, 9) == [10]
-    with pytest.raises(UnknownTopicOrPartition, match=f"{topic}-5"):
-        consumer.get_offsets_before(topic, 5, LATEST_TIMESTAMP)
+FAR = 1 << 42  # in milliseconds: the year 2109
+
+
+@pytest.fixture
+def segments(running_broker: EmbeddedBroker, topic_name: str) -> str:
+    """30 records of the year 1970 in 8 segments."""
+    create_topics(
+        running_broker.bootstrap_servers, [NewTopic(topic_name, 1, configs={"segment.bytes": "60"})]
+    )
+    properties = {"bootstrap.servers": running_broker.bootstrap_servers, "linger.ms": 1000}
+    with Producer(properties) as producer:
+        for n in range(30):
+            producer.send(topic_name, b"m%d" % n, timestamp_ms=n)
+            if n % 4 == 3:
+                producer.flush()
+    return topic_name
+
+
+def test_offsets_before_a_time_are_the_segments_the_newest_first(
+    consumer: SimpleConsumer, segments: str
+) -> None:
+    starts = [30, 28, 24, 20, 16, 12, 8, 4, 0]
+    for time in (LATEST_TIMESTAMP, FAR):
+        assert consumer.get_offsets_before(segments, 0, time, 99) == starts
+        assert consumer.get_offsets_before(segments, 0, time, 3) == [30, 28, 24]
+        assert consumer.get_offsets_before(segments, 0, time) == [30]
+        assert consumer.get_offsets_before(segments, 0, time, 0) == []
+    assert consumer.get_offsets_before(segments, 0, EARLIEST_TIMESTAMP, 9) == [0]
+    assert consumer.get_offsets_before(segments, 0, 1_000, 9) == [], "no segment was written by then"
+    with pytest.raises(UnknownTopicOrPartition, match=f"{segments}-5"):
+        consumer.get_offsets_before(segments, 5, LATEST_TIMESTAMP)
+
+
+def test_offsets_before_a_time_end_before_the_first_open_transaction(
+    running_broker: EmbeddedBroker, segments: str
+) -> None:
+    properties = {"bootstrap.servers": running_broker.bootstrap_servers, "transactional.id": segments}
+    read_committed = {"protocol": "0.8", "isolation.level": "read_committed"}
+    with (
+        Producer(properties) as producer,
+        SimpleConsumer("127.0.0.1", running_broker.port, read_committed) as committed,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        for _ in range(9):
+            producer.send(segments, b"open" * 9)
+            producer.flush()
+        for time in (LATEST_TIMESTAMP, FAR):
+            assert committed.get_offsets_before(segments, 0, time, 3) == [30, 28, 24]
+            assert committed.get_offsets_before(segments, 0, time) == [30]
+        producer.abort_transaction()
+
+
+def test_a_broker_without_the_first_listoffsets_knows_only_the_ends(
+    consumer: SimpleConsumer, segments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "served", lambda *_: (1, 7))
+    assert consumer.get_offsets_before(segments, 0, LATEST_TIMESTAMP, 9) == [30, 0]
+    assert consumer.get_offsets_before(segments, 0, LATEST_TIMESTAMP) == [30]
+    assert consumer.get_offsets_before(segments, 0, EARLIEST_TIMESTAMP, 9) == [0]
+    with pytest.raises(UnsupportedVersion, match="a time need ListOffsets 0, and the broker serves 1 to 7"):
+        consumer.get_offsets_before(segments, 0, FAR)
 
 
 def test_offsets_of_a_group_are_kept_by_kafka(consumer: SimpleConsumer, topic: str) -> None:
