@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.zookeeper.topic_filters import topic_regex
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 """How a consumer selects topics; the values in the later JSON."""
@@ -141,15 +142,6 @@ def read_cluster_id(data: bytes) -> str:
 
 def read_offset(data: bytes) -> int:
     return number_of(data, "an offset")
-
-
-def topic_regex(text: str) -> re.Pattern[str]:
-    """Compile 0.7's filter: commas mean "or"; outer blanks and quotes are ignored. Raises `InvalidConfig`."""
-    expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
-    try:
-        return re.compile(expression)
-    except re.error as e:
-        raise InvalidConfig(f"{text!r} is not a regular expression for topics: {e}") from e
 
 
 def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> ConsumerSubscription:

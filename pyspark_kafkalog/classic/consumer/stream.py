@@ -20,8 +20,8 @@ from pyspark_kafkalog.zookeeper.paths import (
     WHITE_LIST,
     ConsumerSubscription,
     PartitionKey,
-    topic_regex,
 )
+from pyspark_kafkalog.zookeeper.topic_filters import topic_regex
 
 _LENGTH_BYTES = 4
 _BATCH_START_BYTES = 12
@@ -340,8 +340,9 @@ class MessageStream:
 class TopicFilter:
     """*Thread-safe: immutable.* A topic expression: `Whitelist` or `Blacklist`.
 
-    A Python regular expression for the whole name. As in 0.7, a comma means "or"; blanks and quotes around it
-    are ignored. Java's syntax differs in rare forms; all consumers of a group must agree on the meaning.
+    A regular expression for the whole name, as Java reads it, because all consumers of a group must agree.
+    `InvalidConfig` for what is not supported: ``&&`` and ``[`` in a class, Unicode properties, flags but a
+    leading ``(?i)`` or ``(?s)``. As in 0.7, a comma means "or"; blanks and quotes around it are ignored.
     """
 
     _pattern: str

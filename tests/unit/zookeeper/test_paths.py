@@ -25,6 +25,7 @@ from pyspark_kafkalog.zookeeper.paths import (
     read_offset,
     write_cluster_id,
 )
+from pyspark_kafkalog.zookeeper.topic_filters import topic_regex
 
 PLAIN, JSON = V07Layout(), JsonLayout("/")
 NOW_MS = 1_300_000_000_123
@@ -159,6 +160,32 @@ def test_filters_choose_topics_as_07_read_them() -> None:
     }
     with pytest.raises(InvalidConfig, match="regular expression"):
         ConsumerSubscription({"(": 1}, WHITE_LIST).chosen(topics)
+
+
+@pytest.mark.parametrize(
+    ("java", "matched"),
+    [
+        (r"\p{Alpha}+", ["a", "AB", "aa"]), (r"\P{Alpha}", ["1", "é"]), (r"[\p{Digit}_-]+", ["1", "1-_"]),
+        (r"(?<twice>a)\k<twice>", ["aa"]), (r"\w+", ["a", "AB", "aa", "1"]), (r"(?i)ab|x", ["AB"]),
+        (r"\Qa.b\E1?", ["a.b"]), (r"a\z", ["a"]), (r"a{2}", ["aa"]), ("[a||.b]+", ["a", "aa", "a.b"]),
+    ],
+)  # fmt: skip
+def test_a_filter_has_the_meaning_that_it_has_in_java(java: str, matched: list[str]) -> None:
+    topics = ["a", "AB", "aa", "1", "é", "1-_", "a.b"]
+    assert [topic for topic in topics if topic_regex(java).fullmatch(topic)] == matched
+    assert list(ConsumerSubscription({java: 1}, BLACK_LIST).chosen(topics)) == [
+        topic for topic in topics if topic not in matched
+    ]
+
+
+@pytest.mark.parametrize(
+    "java",
+    ["[a-z&&[^b]]+", "[a[bc]]", r"\p{L}", r"\pL", r"\v", r"\h", "x(?i)a", "(?u)a", "(?x)a", "(?P<n>a)",
+     "(?#n)a", "a{1,2}", "a{,2}", "{a", r"[\b]", r"\b{g}", r"\101", r"\041", r"[\P{Alpha}]", r"(a)\11"],
+)  # fmt: skip
+def test_a_filter_that_python_would_read_otherwise_is_refused(java: str) -> None:
+    with pytest.raises(InvalidConfig, match="is not a regular expression for topics"):
+        topic_regex(java)
 
 
 def test_a_cluster_id_is_read_in_json_and_as_text() -> None:
