@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +35,15 @@ from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, encode_set
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES, NOBODY, Encoding, encoding_for
 from pyspark_kafkalog.protocol import v07
+from pyspark_kafkalog.protocol.api.log_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, TopicPartition
+from pyspark_kafkalog.types import LATEST_TIMESTAMP, NO_TIMESTAMP, NewRecord, TopicPartition
 
 _NO_LEADER = -1
 
@@ -235,13 +240,31 @@ class BrokerWriter08:
             code = metadata.error_code if metadata is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise error_for(code, f"{self.peer}: topic {topic}: {code.name}")
         led = {p.partition_index: p.leader_id for p in metadata.partitions if p.leader_id != _NO_LEADER}
-        # Behind a load balancer the broker's address differs: it may then lead any partition.
         ours = {broker.node_id for broker in answer.brokers if (broker.host, broker.port) == self._address}
         chosen = [number for number, leader in led.items() if leader in ours] or list(led)
+        if not ours and len(set(led.values())) > 1:
+            chosen = self._led_here(topic, led, deadline)
         if not chosen:
             code = ErrorCode.LEADER_NOT_AVAILABLE
             raise error_for(code, f"{self.peer}: topic {topic}: no partition has a leader")
         return sorted(chosen)
+
+    def _led_here(self, topic: str, partitions: Iterable[int], deadline: Deadline) -> list[int]:
+        """Behind a load balancer no address says which broker this is: only a leader looks up offsets."""
+        wanted = tuple(
+            ListOffsetsPartition(partition_index=number, timestamp=LATEST_TIMESTAMP) for number in partitions
+        )
+        request = ListOffsetsRequest(topics=(ListOffsetsTopic(name=topic, partitions=wanted),))
+        answer: Any = self.connection.request(request, deadline=deadline)
+        found = [part for topic in answer.topics for part in topic.partitions]
+        led = [part.partition_index for part in found if part.error_code == ErrorCode.NONE]
+        if not led:
+            code = found[0].error_code if found else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise error_for(
+                code, f"{self.peer}: the broker behind this address leads no partition of topic {topic}: "
+                f"{code.name}; ClassicProducer sends to the leaders",
+            )  # fmt: skip
+        return led
 
 
 BrokerWriter = BrokerWriter07 | BrokerWriter08

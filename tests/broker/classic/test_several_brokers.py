@@ -12,11 +12,14 @@ from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnect
 from pyspark_kafkalog.classic.consumer.stream import MessageStream
 from pyspark_kafkalog.classic.mirror import Mirror
 from pyspark_kafkalog.classic.producer.classic_producer import ClassicProducer, ProducerData
+from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.mirror_config import mirror_config
+from pyspark_kafkalog.consumer.consumer import Consumer
 from pyspark_kafkalog.errors import KafkaError
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.classic.mirroring import Side
 from tests.support.two_brokers import await_all
 from tests.support.until import until
@@ -68,6 +71,21 @@ def leaders(cluster: EmbeddedCluster, topic: str) -> set[int]:
         return {partition.leader for partition in found}
     finally:
         client.close()
+
+
+def test_a_send_through_a_load_balancer_goes_to_what_the_chosen_broker_leads(
+    cluster: EmbeddedCluster, topic_name: str
+) -> None:
+    create_topics(cluster.bootstrap_servers, [NewTopic(topic_name, PARTITIONS)])
+    until(lambda: leaders(cluster, topic_name) == {*cluster.brokers})
+    for broker in cluster.brokers.values():
+        # Not the address that it has in the cluster, like a balancer's.
+        with SyncProducer("localhost", broker.port, {"protocol": "0.8"}) as producer:
+            for _ in range(10):
+                producer.send(topic_name, [b"x"])
+    with Consumer({"bootstrap.servers": cluster.bootstrap_servers}) as consumer:
+        partitions = [TopicPartition(topic_name, number) for number in range(PARTITIONS)]
+        assert sum(consumer.end_offsets(partitions).values()) == 30
 
 
 def write(cluster: EmbeddedCluster, topic: str, kill: int) -> set[bytes]:

@@ -19,6 +19,11 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.formats.compression import Codec
+from pyspark_kafkalog.protocol.api.log_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from pyspark_kafkalog.protocol.api.produce import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -124,6 +129,29 @@ def test_of_several_partitions_one_that_the_broker_leads_is_chosen(scripted: Scr
     }
     assert chosen == {0}
     assert len(scripted.received(ApiKey.METADATA)) == 1
+
+
+def test_behind_a_load_balancer_offsets_tell_what_the_broker_leads(scripted: ScriptedBroker) -> None:
+    def looked_up(led: set[int]) -> ListOffsetsResponse:
+        parts = tuple(
+            ListOffsetsPartitionResponse(
+                partition_index=number,
+                error_code=ErrorCode.NONE if number in led else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
+            for number in (0, 1)
+        )
+        return ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=parts),))
+
+    scripted.default(ApiKey.PRODUCE, answered(partition=1))
+    scripted.script(ApiKey.LIST_OFFSETS, looked_up(set()), looked_up({1}))
+    with SyncProducer("localhost", scripted.port, CONFIG) as producer:
+        for _ in range(10):
+            producer.send("t", [b"x"])
+    chosen = [
+        p.index for r in scripted.received(ApiKey.PRODUCE) for t in r.topic_data for p in t.partition_data
+    ]
+    assert chosen == [1] * 10
+    assert len(scripted.received(ApiKey.LIST_OFFSETS)) == 2, "again, as leaders may move"
 
 
 @pytest.mark.parametrize("acks", [1, -1])
