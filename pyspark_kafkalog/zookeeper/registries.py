@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 from pyspark_kafkalog.zookeeper.paths import (
     NUMBER,
     BrokerNode,
@@ -282,13 +282,24 @@ class ZooKeeperGroup:
         with session_of(self._config) as session:
             return self._group in groups(session, self._layout)
 
-    def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Of ``partitions``, or all."""
         with session_of(self._config) as session:
+            wanted = self._stored(session) if partitions is None else partitions
             offsets = {
-                p: read_group_offset(session, self._layout, self._group, p.topic, p.number)
-                for p in partitions
+                p: read_group_offset(session, self._layout, self._group, p.topic, p.number) for p in wanted
             }
         return {partition: offset for partition, offset in offsets.items() if offset is not None}
+
+    def _stored(self, session: ZooKeeperSession) -> list[TopicPartition]:
+        found = []
+        for topic in sorted(stored_topics(session, self._layout, self._group)):
+            names = session.children(self._layout.offsets(self._group, topic))
+            for name in sorted(names, key=self._layout.partition_order):
+                broker, dash, number = name.rpartition("-")
+                if number.isdecimal() and (broker.isdecimal() if dash else True):
+                    found.append(TopicPartition(topic, int(number), int(broker) if dash else NO_BROKER))
+        return found
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         with session_of(self._config) as session:

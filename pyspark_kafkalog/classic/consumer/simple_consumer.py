@@ -17,7 +17,13 @@ from pyspark_kafkalog.client.groups import CommittedOffset, commit_offsets, comm
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08, SimpleConsumerConfig
+from pyspark_kafkalog.config.classic_config import (
+    KAFKA,
+    PROTOCOL_07,
+    PROTOCOL_08,
+    ConnectorConfig,
+    SimpleConsumerConfig,
+)
 from pyspark_kafkalog.config.definition import INT_MAX, parse
 from pyspark_kafkalog.errors import (
     ConnectionClosed,
@@ -38,7 +44,14 @@ from pyspark_kafkalog.protocol.api import fetch, log_offsets
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.protocol.v07 import FetchRequest, MultiFetchRequest, OffsetsRequest
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
+from pyspark_kafkalog.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_BROKER,
+    IsolationLevel,
+    TopicPartition,
+)
+from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
 _TIMES_SINCE = 1  # first version of ListOffsets with one offset per time instead of segment offsets
 
@@ -212,7 +225,8 @@ class SimpleConsumer:
             for payload, next_offset in consumer.fetch("clicks", 0, offset=0):
                 ...
 
-    ``config``: see `SimpleConsumerConfig`; ``protocol`` is 0.7 by default. Offsets of 0.7 are byte positions,
+    ``config``: see `SimpleConsumerConfig`, with ``zookeeper.connect`` `ConnectorConfig`; ``protocol`` is 0.7
+    by default. Offsets of 0.7 are byte positions,
     so take the next one from the message. The first call connects; a broken connection is reopened once per
     call. All calls raise `ConnectionLost` if the broker is unreachable or does not answer within
     ``socket.timeout.ms``. With ``isolation.level=read_committed`` a log ends before its first open
@@ -228,7 +242,11 @@ class SimpleConsumer:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if not isinstance(config, SimpleConsumerConfig):
-            config = parse(SimpleConsumerConfig, config or {}, source="consumer")
+            names = config or {}
+            with_zookeeper = "zookeeper.connect" in names or "zk.connect" in names
+            config = parse(
+                ConnectorConfig if with_zookeeper else SimpleConsumerConfig, names, source="consumer"
+            )
         self.config = config
         self._host, self._port, self._clock = host, port, clock
         self._lock = threading.Lock()
@@ -307,18 +325,56 @@ class SimpleConsumer:
         return self._call("looking up offsets", lambda reader, limit: reader.offsets_before(request, limit))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets of ``group`` in Kafka.
+        """Commits offsets of ``group`` in Kafka, or with ``zookeeper.connect`` by ``offsets.storage``.
 
-        Raises `UnsupportedVersion` with ``protocol`` 0.7, whose offsets are in ZooKeeper; else as
-        `client.groups.commit_offsets`.
+        In ZooKeeper, partitions of 0.7 have a ``broker``. Raises `UnsupportedVersion` for Kafka with
+        ``protocol`` 0.7; else as `client.groups.commit_offsets`.
         """
-        self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
+        in_zookeeper = self._zookeeper_group(group, offsets)
+        if self._in_kafka:
+            self._with_cluster(lambda cluster: commit_offsets(cluster, group, offsets))
+        if in_zookeeper is not None:
+            in_zookeeper.commit(offsets)
 
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Offsets of ``group`` in Kafka, of ``partitions`` or all. Raises as `commit_offsets`."""
-        return self._with_cluster(lambda cluster: committed_offsets(cluster, group, partitions))
+        """Offsets of ``group``, of ``partitions`` or all; with ``dual.commit.enabled`` the larger ones.
+
+        Raises as `commit_offsets`.
+        """
+        wanted = None if partitions is None else list(partitions)
+        in_zookeeper = self._zookeeper_group(group, wanted or ())
+        found: dict[TopicPartition, CommittedOffset] = {}
+        if self._in_kafka:
+            found = self._with_cluster(lambda cluster: committed_offsets(cluster, group, wanted))
+        for tp, offset in ({} if in_zookeeper is None else in_zookeeper.offsets(wanted)).items():
+            if tp not in found or found[tp].offset < offset:
+                found[tp] = CommittedOffset(offset, -1, "")
+        return found
+
+    @property
+    def _in_kafka(self) -> bool:
+        config = self.config
+        return (
+            not isinstance(config, ConnectorConfig) or config.dual_commit or config.offsets_storage == KAFKA
+        )
+
+    def _zookeeper_group(self, group: str, partitions: Iterable[TopicPartition]) -> ZooKeeperGroup | None:
+        """None if offsets are in Kafka only."""
+        config = self.config
+        if not isinstance(config, ConnectorConfig) or (
+            config.offsets_storage == KAFKA and not config.dual_commit
+        ):
+            return None
+        of_07 = config.protocol == PROTOCOL_07
+        for tp in partitions:
+            if (tp.broker != NO_BROKER) is not of_07:
+                raise InvalidRequest(
+                    f"{tp}: with protocol={config.protocol} a partition has "
+                    f"{'a broker: TopicPartition(topic, partition, broker)' if of_07 else 'no broker'}"
+                )
+        return ZooKeeperGroup(config, group, config.protocol)
 
     def close(self) -> None:
         """Closes the connection; the next call opens another one."""

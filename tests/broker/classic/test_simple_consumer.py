@@ -11,10 +11,20 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import MessageSet
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.connection import Connection
-from pyspark_kafkalog.errors import OffsetOutOfRange, UnknownTopicOrPartition, UnsupportedVersion
+from pyspark_kafkalog.client.groups import CommittedOffset
+from pyspark_kafkalog.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.protocol.v07 import FetchRequest
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, TopicPartition
+from pyspark_kafkalog.zookeeper.paths import JsonLayout, RegistryLayout, V07Layout
+from pyspark_kafkalog.zookeeper.registries import group_offsets, write_group_offset
+from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
+from tests.support.zookeeper import PATIENT
 
 
 @pytest.fixture
@@ -162,3 +172,54 @@ def test_offsets_of_a_group_are_kept_by_kafka(consumer: SimpleConsumer, topic: s
     assert consumer.fetch_offsets(topic, [tp]) == {}
     consumer.commit_offsets(topic, {tp: 4})
     assert {tp: kept.offset for tp, kept in consumer.fetch_offsets(topic).items()} == {tp: 4}
+
+
+def patient(zookeeper_connect: str, **more: str) -> dict[str, object]:
+    return {**PATIENT, "zookeeper.connect": zookeeper_connect, **more}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "layout", "partition"),
+    [("0.7", V07Layout(), TopicPartition("t", 0, 3)), ("0.8", JsonLayout(), TopicPartition("t", 12))],
+)
+def test_offsets_of_a_group_may_be_kept_in_zookeeper(
+    session: ZooKeeperSession,
+    zookeeper_connect: str,
+    protocol: str,
+    layout: RegistryLayout,
+    partition: TopicPartition,
+) -> None:
+    with SimpleConsumer("localhost", 1, patient(zookeeper_connect, protocol=protocol)) as consumer:
+        assert consumer.fetch_offsets("g") == {}
+        consumer.commit_offsets("g", {partition: 4})
+        assert group_offsets(session, layout, "g", "t") == {partition.number: 4}
+        write_group_offset(session, layout, "g", "other", partition.number, 7)
+        other = partition._replace(topic="other")
+        assert consumer.fetch_offsets("g") == {
+            other: CommittedOffset(7, -1, ""), partition: CommittedOffset(4, -1, "")
+        }  # fmt: skip
+        assert list(consumer.fetch_offsets("g", iter([partition]))) == [partition]
+        wrong = partition._replace(broker=3 if protocol == "0.8" else NO_BROKER)
+        with pytest.raises(InvalidRequest, match=f"protocol={protocol} a partition has"):
+            consumer.commit_offsets("g", {wrong: 9})
+        assert group_offsets(session, layout, "g", "t") == {partition.number: 4}
+
+
+def test_offsets_of_a_group_are_kept_where_offsets_storage_says(
+    running_broker: EmbeddedBroker, session: ZooKeeperSession, zookeeper_connect: str, topic: str
+) -> None:
+    tp = TopicPartition(topic, 0)
+
+    def consumer(**more: str) -> SimpleConsumer:
+        config = patient(zookeeper_connect, protocol="0.8", **more)
+        return SimpleConsumer("127.0.0.1", running_broker.port, config)
+
+    with consumer(**{"offsets.storage": "kafka"}) as kafka, consumer() as zookeeper:
+        zookeeper.commit_offsets(topic, {tp: 4})
+        assert kafka.fetch_offsets(topic) == {}
+        kafka.commit_offsets(topic, {tp: 6})
+        assert zookeeper.fetch_offsets(topic)[tp].offset == 4
+        with consumer(**{"dual.commit.enabled": "true"}) as both:
+            assert both.fetch_offsets(topic)[tp].offset == 6
+            both.commit_offsets(topic, {tp: 8})
+        assert zookeeper.fetch_offsets(topic)[tp].offset == kafka.fetch_offsets(topic)[tp].offset == 8
