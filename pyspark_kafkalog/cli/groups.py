@@ -6,8 +6,9 @@ import csv
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,30 +23,27 @@ from pyspark_kafkalog.cli.arguments import (
     Position,
     Servers,
     Time,
-    chosen_partitions,
     connected,
     examples,
     offsets_in_file,
     parse_position,
-    resolve,
 )
-from pyspark_kafkalog.cli.offsets import Rows, group_rows, show_positions, stored_offsets, without_tp
+from pyspark_kafkalog.cli.offsets import Rows, behind, show_positions, without_tp
 from pyspark_kafkalog.cli.terminal_output import counted, printable, show
 from pyspark_kafkalog.client.admin import abort_transaction, describe_transaction, list_transactions
-from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import (
     DEAD,
     GroupDescription,
-    commit_offsets,
     committed_offsets,
     delete_group_offsets,
     delete_groups,
-    describe_group,
-    list_groups,
 )
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnsupportedVersion
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_kafkalog.cli.group_stores import GroupStore, LogPositions
 
 groups = ClusterCommands(
     no_args_is_help=True,
@@ -62,6 +60,13 @@ ShiftBy = Annotated[int | None, typer.Option(help="Move by this many offsets; ne
 ByDuration = Annotated[str | None, typer.Option(help="To this time before now: PT30M, PT2H, P1DT12H.")]
 FromFile = Annotated[Path | None, typer.Option(help="To the offsets in a CSV file: topic,partition,offset.")]
 AllTopics = Annotated[bool, typer.Option("--all-topics", help="All topics with committed offsets.")]
+InZooKeeper = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        help="For groups in ZooKeeper: zookeeper.connect=..., and protocol=0.7 for those of Kafka 0.7.",
+    ),
+]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print the new offsets as lines for --from-file.")]
 
 _DESCRIBED = ("group", "state", "protocol_type", "protocol", "kind")
@@ -70,11 +75,14 @@ _DURATION = re.compile(rf"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:{_SECONDS})?)
 """ISO 8601 up to days, as ``--by-duration`` of kafka-consumer-groups.sh."""
 
 
-@groups.command("list", epilog=examples("groups list --json | jq -r .group"))
-def list_(as_json: AsJson = False, server: Servers = DEFAULT_SERVER) -> None:
+@groups.command(
+    "list",
+    epilog=examples("groups list --json | jq -r .group", "groups list --option zookeeper.connect=zk1:2181"),
+)
+def list_(as_json: AsJson = False, option: InZooKeeper = None, server: Servers = DEFAULT_SERVER) -> None:
     """List the groups of the cluster. Groups that only store offsets have no protocol."""
-    with connected(server) as cluster:
-        listed = list_groups(cluster)
+    with _store(server, option) as store:
+        listed = store.list()
     columns = ["group", "state", "protocol", "kind"]
     fields = ((g.group, g.state or None, g.protocol_type or None, g.kind or None) for g in listed)
     show([dict(zip(columns, row, strict=True)) for row in fields], columns, as_json=as_json)
@@ -87,22 +95,23 @@ def describe(
     group: Group,
     members: Annotated[bool, typer.Option("--members", help="Show members, not offsets.")] = False,
     as_json: AsJson = False,
+    option: InZooKeeper = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Show a group: its state and, for each partition, committed offset, lag and client."""
-    with connected(server) as cluster:
-        found = describe_group(cluster, group)
+    with _store(server, option) as store:
+        found = store.describe(group)
         if members and found.state != DEAD:
             _show_members(found, as_json)
             return
         readers = {tp: member for member in found.members for tp in member.partitions}
-        rows = group_rows(cluster, group, also=readers)
+        rows = _group_rows(store, group, readers)
     if found.state == DEAD and not rows:
-        raise KafkaError(f"consumer group {group!r} does not exist on {server}")
+        raise KafkaError(f"consumer group {group!r} does not exist on {store.place}")
     for row in rows:
         member = readers.get(row["tp"])
         row["member"] = member.member_id if member else None
-        row["client"] = f"{member.client_id} {member.host}" if member else None
+        row["client"] = f"{member.client_id} {member.host}".rstrip() if member else None
     if as_json:
         document = {
             **{name: getattr(found, name) for name in _DESCRIBED},
@@ -119,6 +128,20 @@ def describe(
         if not member.partitions:
             typer.echo(printable(f"no partitions: {member.client_id} {member.host} ({member.member_id})"))
     show_positions(rows, ["client"])
+
+
+def _store(server: str, option: list[str] | None) -> AbstractContextManager[GroupStore]:
+    from pyspark_kafkalog.cli.group_stores import group_store  # loads kazoo
+
+    return group_store(server, option)
+
+
+def _group_rows(store: GroupStore, group: str, also: Iterable[TopicPartition]) -> Rows:
+    stored = store.stored(group)
+    rows = store.logs.rows([*stored, *also]) if stored or also else []
+    for row in rows:
+        row["committed"], row["lag"] = behind(stored.get(row["tp"]), row)
+    return rows
 
 
 def _show_members(found: GroupDescription, as_json: bool) -> None:
@@ -161,6 +184,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
         "groups reset dashboard flights --shift-by -100",
         "groups reset dashboard --all-topics --shift-by 0 --dry-run --csv > before.csv",
         "groups reset dashboard --from-file before.csv",
+        "groups reset loaders clicks --to latest --option protocol=0.7 --option zookeeper.connect=zk1:2181",
     ),
 )
 def reset(
@@ -175,6 +199,7 @@ def reset(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be committed.")] = False,
     csv_: AsCsv = False,
     as_json: AsJson = False,
+    option: InZooKeeper = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Set the committed offsets of a group without members.
@@ -185,15 +210,15 @@ def reset(
     """
     _check_chosen(topic, all_topics, partition, (to, shift_by, by_duration, from_file))
     target = _target(to, shift_by, by_duration, from_file, group)
-    with connected(server) as cluster:
-        _check_empty(cluster, group)
-        stored = stored_offsets(cluster, group)
-        partitions = _partitions_to_reset(cluster, topic, partition, target, stored)
+    with _store(server, option) as store:
+        _check_empty(store, group)
+        stored = store.stored(group)
+        partitions = _partitions_to_reset(store.logs, topic, partition, target, stored)
         if not partitions:
-            raise KafkaError(f"group {group!r} has no committed offsets on {server}")
-        offsets = _new_offsets(cluster, group, partitions, target, stored)
+            raise KafkaError(f"group {group!r} has no committed offsets on {store.place}")
+        offsets = _new_offsets(store.logs, group, partitions, target, stored)
         if not dry_run:
-            commit_offsets(cluster, group, offsets)
+            store.commit(group, offsets)
     _show_reset(partitions, stored, offsets, as_csv=csv_, as_json=as_json)
     if dry_run:
         typer.echo("nothing was committed: --dry-run", err=True)
@@ -231,7 +256,7 @@ def _target(
 
 
 def _partitions_to_reset(
-    cluster: Cluster,
+    logs: LogPositions,
     topic: str | None,
     numbers: list[int] | None,
     target: Target,
@@ -239,24 +264,24 @@ def _partitions_to_reset(
 ) -> list[TopicPartition]:
     """Partitions of the file, of the topic, or all with a committed offset; the first two must exist."""
     if not isinstance(target, dict):
-        return chosen_partitions(cluster, topic, numbers) if topic is not None else sorted(stored)
+        return logs.chosen(topic, numbers) if topic is not None else sorted(stored)
     partitions = sorted(target)
     for name in {tp.topic for tp in partitions}:
-        chosen_partitions(cluster, name, [tp.partition for tp in partitions if tp.topic == name])
+        logs.chosen(name, [tp.partition for tp in partitions if tp.topic == name])
     return partitions
 
 
 def _new_offsets(
-    cluster: Cluster,
+    logs: LogPositions,
     group: str,
     partitions: list[TopicPartition],
     target: Target,
     stored: Mapping[TopicPartition, int],
-) -> dict[TopicPartition, int]:
+) -> Mapping[TopicPartition, int]:
     """Raises `OffsetOutOfRange` for a position outside the log."""
-    first, last = (resolve(cluster, partitions, end) for end in (EARLIEST, LATEST))
+    first, last = (logs.resolve(partitions, end) for end in (EARLIEST, LATEST))
     if isinstance(target, dict):
-        offsets = target
+        offsets: Mapping[TopicPartition, int] = target
     elif isinstance(target, _Shift):
         if without := [str(tp) for tp in partitions if tp not in stored]:
             raise KafkaError(
@@ -265,10 +290,11 @@ def _new_offsets(
         shift = target.offset_count
         offsets = {tp: min(max(stored[tp] + shift, first[tp]), last[tp]) for tp in partitions}
     else:
-        offsets = resolve(cluster, partitions, target)
+        offsets = logs.resolve(partitions, target)
     for tp in partitions:
         if not first[tp] <= offsets[tp] <= last[tp]:
             raise OffsetOutOfRange(str(tp), offsets[tp], first[tp], last[tp])
+    logs.check(offsets)
     return offsets
 
 
@@ -281,11 +307,16 @@ def _show_reset(
     as_json: bool,
 ) -> None:
     if as_csv:
-        lines = ((tp.topic, tp.partition, offsets[tp]) for tp in partitions)
+        lines = ((tp.topic, tp.number, offsets[tp]) for tp in partitions)
         csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
         return
     rows = [
-        {"topic": tp.topic, "partition": tp.partition, "before": stored.get(tp), "committed": offsets[tp]}
+        {
+            "topic": tp.topic,
+            "partition": tp.partition if tp.broker == NO_BROKER else tp.number,
+            "before": stored.get(tp),
+            "committed": offsets[tp],
+        }
         for tp in partitions
     ]
     show(rows, ["topic", "partition", "before", "committed"], as_json=as_json)
@@ -319,10 +350,10 @@ def delete_offsets(
     typer.echo(f"deleted {counted(len(chosen), 'offset')} of group {group}", err=True)
 
 
-def _check_empty(cluster: Cluster, group: str) -> None:
+def _check_empty(store: GroupStore, group: str) -> None:
     """Members would overwrite the offsets."""
     try:
-        found = describe_group(cluster, group)
+        found = store.describe(group)
     except UnsupportedVersion:  # brokers before 0.9 have no members
         return
     if found.members:

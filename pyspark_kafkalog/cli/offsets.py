@@ -289,7 +289,9 @@ def _rows_07(
     rows = []
     for tp in shown:
         fact = facts.get(tp)
-        row = _row(tp, fact.earliest, fact.latest) if fact is not None else _row(tp, None, None)
+        row = (
+            position_row(tp, fact.earliest, fact.latest) if fact is not None else position_row(tp, None, None)
+        )
         reached = _reached_07(tp, fact, positions.get(tp))
         rows.append({**row, "committed": stored.get(tp), "load_next": reached})
     return rows
@@ -316,15 +318,6 @@ def _reached_07(tp: TopicPartition, facts: PartitionFacts | None, position: Posi
     return None
 
 
-def group_rows(cluster: Cluster, group: str, also: Iterable[TopicPartition] = ()) -> Rows:
-    stored = stored_offsets(cluster, group)
-    known = [*stored, *also]
-    rows = partition_rows(cluster, {tp.topic for tp in known}, known)
-    for row in rows:
-        row["committed"], row["lag"] = behind(stored.get(row["tp"]), row)
-    return rows
-
-
 def partition_rows(cluster: Cluster, topics: Collection[str], known: Iterable[TopicPartition]) -> Rows:
     seen = cluster.metadata(sorted(topics)).topics
     there = [TopicPartition(name, number) for name in sorted(topics) for number in seen[name].partitions]
@@ -340,10 +333,10 @@ def end_rows(
 ) -> Rows:
     """A row with first and end offset per partition; None for those that are ``gone``."""
     first, last = (resolve(cluster, partitions, end, isolation=isolation) for end in (EARLIEST, LATEST))
-    return [_row(tp, first.get(tp), last.get(tp)) for tp in sorted({*partitions, *gone})]
+    return [position_row(tp, first.get(tp), last.get(tp)) for tp in sorted({*partitions, *gone})]
 
 
-def _row(tp: TopicPartition, first: int | None, end: int | None) -> dict[str, Any]:
+def position_row(tp: TopicPartition, first: int | None, end: int | None) -> dict[str, Any]:
     partition = tp.partition if tp.broker == NO_BROKER else tp.number
     return {"tp": tp, "topic": tp.topic, "partition": partition, "earliest": first, "latest": end}
 

@@ -271,6 +271,14 @@ def stored_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str)
     return session.children(layout.stored_topics(group))
 
 
+def partition_named(topic: str, name: str) -> TopicPartition | None:
+    """The partition whose name in the registries is ``name``, of either generation; None for other names."""
+    broker, dash, number = name.rpartition("-")
+    if not NUMBER.fullmatch(number) or (dash and not NUMBER.fullmatch(broker)):
+        return None
+    return TopicPartition(topic, int(number), int(broker) if dash else NO_BROKER)
+
+
 class ZooKeeperGroup:
     """*Not thread-safe.* One group; each call opens its own session, as a load makes only one or two."""
 
@@ -292,14 +300,12 @@ class ZooKeeperGroup:
         return {partition: offset for partition, offset in offsets.items() if offset is not None}
 
     def _stored(self, session: ZooKeeperSession) -> list[TopicPartition]:
-        found = []
-        for topic in sorted(stored_topics(session, self._layout, self._group)):
-            names = session.children(self._layout.offsets(self._group, topic))
-            for name in sorted(names, key=self._layout.partition_order):
-                broker, dash, number = name.rpartition("-")
-                if number.isdecimal() and (broker.isdecimal() if dash else True):
-                    found.append(TopicPartition(topic, int(number), int(broker) if dash else NO_BROKER))
-        return found
+        named = [
+            partition_named(topic, name)
+            for topic in sorted(stored_topics(session, self._layout, self._group))
+            for name in session.children(self._layout.offsets(self._group, topic))
+        ]
+        return sorted(tp for tp in named if tp is not None)
 
     def commit(self, positions: Mapping[TopicPartition, int]) -> None:
         with session_of(self._config) as session:
