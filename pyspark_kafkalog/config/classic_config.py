@@ -161,6 +161,7 @@ class Client07Config(ProvidersConfig, SaslConfig, TlsConfig, Connection07Config)
 
 ZOOKEEPER, KAFKA = "zookeeper", "kafka"
 
+RANGE, RANGE_BY_BROKER = "range", "range-by-broker"
 SMALLEST, LARGEST, NONE = "smallest", "largest", "none"  # where to start if the group has no valid offset
 _no_limit_or_ms = Check(f"0 to {INT_MAX}, or -1 to wait without limit", lambda value: -1 <= value <= INT_MAX)
 
@@ -193,6 +194,12 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
         "rebalance.backoff.ms", 2_000, int, aliases=("zookeeper.sync.time.ms", "zk.synctime.ms"),
         check=positive_int, unit="ms",
         doc="Longest wait between these attempts; it ends when the owner releases the partitions.",
+    )  # fmt: skip
+    assignment_strategy: str = prop(
+        "partition.assignment.strategy", RANGE, str, check=one_of(RANGE, RANGE_BY_BROKER),
+        doc="range-by-broker (not in Kafka): with protocol=0.8 consumers get ranges of a topic's partitions "
+            "by leader, so that each reads from few brokers, once all consumers of the group have it. "
+            "0.7's ranges are always so.",
     )  # fmt: skip
     fetch_size: int = prop(
         "fetch.size", 1 << 20, int, aliases=("fetch.message.max.bytes",), check=positive_int, unit="bytes",

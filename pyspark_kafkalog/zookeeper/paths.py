@@ -104,10 +104,14 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSubscription:
-    """Streams per topic, or for filters the one expression with its number of streams."""
+    """Streams per topic, or for filters the one expression with its number of streams.
+
+    ``by_broker`` asks for ranges of partitions of the same leaders; our field in the later JSON.
+    """
 
     streams: Mapping[str, int]
     pattern: str = STATIC
+    by_broker: bool = False
 
     def __post_init__(self) -> None:
         if self.pattern != STATIC and (
@@ -144,12 +148,14 @@ def read_offset(data: bytes) -> int:
     return number_of(data, "an offset")
 
 
-def subscription_of(counts: Mapping[str, Any], pattern: object, data: bytes) -> ConsumerSubscription:
+def subscription_of(
+    counts: Mapping[str, Any], pattern: object, data: bytes, by_broker: bool = False
+) -> ConsumerSubscription:
     """Raises `MalformedNode` with ``data`` if the counts are invalid."""
     if not isinstance(pattern, str) or not all(is_count(count) for count in counts.values()):
         raise MalformedNode("a subscription", data)
     try:
-        return ConsumerSubscription(counts, pattern)
+        return ConsumerSubscription(counts, pattern, by_broker)
     except InvalidConfig:
         raise MalformedNode("a subscription", data) from None
 
@@ -387,14 +393,15 @@ class JsonLayout(_GroupPaths):
     def write_subscription(self, subscription: ConsumerSubscription, now_ms: int) -> bytes:
         pattern, streams = subscription.pattern, dict(subscription.streams)
         fields = {"version": 1, "subscription": streams, "pattern": pattern, "timestamp": str(now_ms)}
-        return json_bytes(fields)
+        return json_bytes({**fields, "by_broker": True} if subscription.by_broker else fields)
 
     def read_subscription(self, data: bytes) -> ConsumerSubscription:
         fields = json_object(data, "a subscription")
         counts = fields.get("subscription")
         if not isinstance(counts, dict):
             raise MalformedNode("a subscription", data)
-        return subscription_of(counts, fields.get("pattern", STATIC), data)
+        pattern = fields.get("pattern", STATIC)
+        return subscription_of(counts, pattern, data, fields.get("by_broker") is True)
 
 
 def _listeners(fields: Mapping[str, Any]) -> tuple[ListenerNode, ...]:

@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerAddress, BrokerFetcher
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore, open_offsets
@@ -19,7 +20,7 @@ from pyspark_kafkalog.classic.consumer.zookeeper_group import (
     thread_id,
 )
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import ConnectorConfig
+from pyspark_kafkalog.config.classic_config import RANGE_BY_BROKER, ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, ConsumerSubscription, PartitionKey, layout_of
@@ -338,6 +339,7 @@ class ConsumerConnector:
         with self._lock:
             if self._member is not None or self._closed.is_set():
                 raise InvalidRequest("a connector creates streams once, for all its topics; use another one")
+            subscription = replace(subscription, by_broker=self.config.assignment_strategy == RANGE_BY_BROKER)
             self._streams, self._stream_of = streams, stream_of
             self._member = member = GroupMember(
                 self._session, self._layout, self.config.group_id, self.consumer_id, subscription,

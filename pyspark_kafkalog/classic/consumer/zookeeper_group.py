@@ -77,9 +77,12 @@ class GroupSnapshot:
 
     def threads(self) -> dict[str, dict[PartitionKey, str]]:
         found: dict[str, dict[PartitionKey, str]] = {}
+        by_broker = all(one.by_broker for one in self.subscriptions.values())
         for topic, threads in threads_by_topic(self.subscriptions, list(self.partitions)).items():
             # The layout has sorted them, in the same order for all members.
-            places = {node: place for place, node in enumerate(self.partitions.get(topic, ()))}
+            nodes = self.partitions.get(topic, ())
+            in_order = sorted(nodes, key=lambda node: node.broker) if by_broker else nodes
+            places = {node: place for place, node in enumerate(in_order)}
             assigned = range_assign(places, threads, order=places.__getitem__)
             found[topic] = {
                 PartitionKey(topic, node.name, node.number): thread

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -86,6 +87,28 @@ def test_a_send_through_a_load_balancer_goes_to_what_the_chosen_broker_leads(
     with Consumer({"bootstrap.servers": cluster.bootstrap_servers}) as consumer:
         partitions = [TopicPartition(topic_name, number) for number in range(PARTITIONS)]
         assert sum(consumer.end_offsets(partitions).values()) == 30
+
+
+def test_consumers_read_from_few_brokers_if_all_ask_for_it(cluster: EmbeddedCluster, topic_name: str) -> None:
+    create_topics(cluster.bootstrap_servers, [NewTopic(topic_name, PARTITIONS)])
+    until(lambda: leaders(cluster, topic_name) == {*cluster.brokers})
+    given = PROMPT | {
+        "zookeeper.connect": cluster.zookeeper_connect, "groupid": topic_name,
+        "partition.assignment.strategy": "range-by-broker",
+    }  # fmt: skip
+    connectors = [ConsumerConnector({**given, "consumerid": str(number)}) for number in range(3)]
+    try:
+        for connector in connectors:
+            connector.create_message_streams({topic_name: 1})
+        until(lambda: [len(connector.owned) for connector in connectors] == [2, 2, 2])
+        with closing(Cluster(ClientConfig(bootstrap_servers=cluster.bootstrap_servers))) as client:
+            led = client.metadata([topic_name], refresh=True).topics[topic_name].partitions
+        assert [
+            {led[key.number].leader for key in connector.owned} for connector in connectors
+        ] == [{broker} for broker in sorted(cluster.brokers)]  # fmt: skip
+    finally:
+        for connector in connectors:
+            connector.shutdown()
 
 
 def write(cluster: EmbeddedCluster, topic: str, kill: int) -> set[bytes]:

@@ -43,6 +43,18 @@ def test_ranges_of_partitions_go_to_the_sorted_threads_and_the_first_get_one_mor
     assert [key.name for key in seen.wanted("b")] == ["2-2"]
 
 
+def test_a_brokers_partitions_stay_together_once_all_consumers_ask_for_it() -> None:
+    nodes = [PartitionNode(str(n), 1 + n % 2, n) for n in range(4)]
+    ours, other = ConsumerSubscription({"t": 1}, by_broker=True), ConsumerSubscription({"t": 1})
+
+    def names(consumers: dict[str, ConsumerSubscription]) -> list[list[str]]:
+        seen = GroupSnapshot(consumers, {"t": nodes})
+        return [[key.name for key in seen.wanted(one)] for one in sorted(consumers)]
+
+    assert names({"a": ours, "b": ours}) == [["0", "2"], ["1", "3"]]
+    assert names({"a": ours, "b": other}) == [["0", "1"], ["2", "3"]]
+
+
 def test_who_is_not_registered_wants_nothing() -> None:
     assert GroupSnapshot({"a": ConsumerSubscription({"t": 1})}, {"t": NODES}).wanted("gone") == {}
 

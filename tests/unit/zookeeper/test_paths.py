@@ -146,6 +146,8 @@ def test_a_subscription_in_json() -> None:
         "version": 1, "subscription": {"cl.*": 3}, "pattern": "white_list", "timestamp": "1300000000123",
     }  # fmt: skip
     assert JSON.read_subscription(data) == ConsumerSubscription({"cl.*": 3}, WHITE_LIST)
+    by_broker = ConsumerSubscription({"a": 1}, by_broker=True)
+    assert JSON.read_subscription(JSON.write_subscription(by_broker, NOW_MS)) == by_broker
     assert JSON.read_subscription(b'{"version":1,"subscription":{"a":1}}') == ConsumerSubscription({"a": 1})
 
 
