@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pyspark_kafkalog.config.definition import masked
-from pyspark_kafkalog.errors import LoadError, UnsafeStore
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 
 _CLOUDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "azure", "abfss": "azure"}
 
@@ -26,7 +26,19 @@ INSTEAD = {
     "gs": "fs.gs.auth.service.account.json.keyfile, or GOOGLE_APPLICATION_CREDENTIALS",
 }
 
-_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+RETRY_VARIABLE = "KAFKALOG_STORE_RETRY_TIMEOUT_MS"
+_NO_RETRIES = {"max_retries": 0, "retry_timeout": timedelta(seconds=60)}
+"""`ObjectStore` retries itself: obstore does so neither after a body that was cut, nor for writes."""
+
+_REQUEST_TIMEOUT = timedelta(seconds=30)
+
+
+def retry_timeout_s() -> float:
+    """For how long requests are tried again after a failure: `RETRY_VARIABLE`, or a minute."""
+    given = os.environ.get(RETRY_VARIABLE, "60000")
+    if not given.isdecimal():
+        raise InvalidConfig(f"{RETRY_VARIABLE} is {given!r}; it must be a number of milliseconds, 0 or more")
+    return int(given) / 1000
 
 
 def is_object_store(location: str) -> bool:
@@ -68,11 +80,78 @@ _LONG_REASON = 300
 _CONTENT = re.compile(r'\[\d{1,3}(, \d{1,3})+\]?|(?<=invalid type: string )".*"|(?<=<Token-\d>)[^<\s]*')
 """Secrets in messages: a private key's bytes, an undecodable credentials file, S3's copy of a token."""
 
+_BODY = re.compile(r"<Code>([^<]+)</Code>(?:.*?<Message>([^<]*)</Message>)?", re.DOTALL)
+_STATUS = re.compile(r"non-2xx status code: (\d+)")
+_HTTP_ERROR = re.compile(r"HTTP error: [^\n]*")
+_HTTP_KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
+_KINDS = {"Timeout": "timed out", "Interrupted": "the connection was closed within the answer"}
+
 
 def reason(error: BaseException) -> str:
-    """obstore's message on one line, without the dump of its error's structure, and without secrets."""
-    text = re.sub(r"\s+", " ", str(error).partition("\n\nDebug source:")[0]).strip()
+    """What the store answered, else obstore's message without the dump of its error's structure; on one
+    line, without secrets.
+    """
+    text, _, dump = str(error).partition("\n\nDebug source:")
+    if body := _BODY.search(text):
+        text = ": ".join(part for part in body.groups() if part)
+    elif (kind := _HTTP_KIND.search(dump)) and kind[1] in _KINDS:
+        text = _HTTP_ERROR.sub(_KINDS[kind[1]], text)
+    text = re.sub(r"\s+", " ", text).strip()
     return masked(_CONTENT.sub("...", text)[:_LONG_REASON])
+
+
+_REMEDIES = {
+    "AccessDenied": "the login lacks a right that docs/stores.md lists, or the bucket's policy refuses it",
+    "AuthorizationPermissionMismatch": "give the login the role that docs/stores.md names",
+    "ExpiredToken": "get new temporary credentials, or use a role, which renews them",
+    "SlowDown": "let fewer jobs use this bucket at once",
+    "RequestTimeTooSkewed": "set this machine's clock",
+}
+"""By the code in S3's, Google's or Azure's answer."""
+
+_NO_CREDENTIALS = re.compile(r"//169\.254\.169\.254/|//metadata(\.google\.internal)?/")
+"""Where obstore asks for the role of the machine, after everything else."""
+
+_NO_LOGIN = re.compile("token request|federated token|>InvalidAuthenticationInfo<")
+"""In failures that obstore has no class for."""
+
+_LOGIN_ATTEMPTS = 3
+
+
+def remedy(error: BaseException, cloud: str) -> str:
+    """What to do about obstore's error."""
+    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+    text = str(error)
+    body = _BODY.search(text)
+    if body and body[1] in _REMEDIES:
+        return _REMEDIES[body[1]]
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _NO_LOGIN.search(text):
+        return "check the credentials and what they allow"
+    if isinstance(error, FileNotFoundError):
+        return "check that the bucket or container exists"
+    if _NO_CREDENTIALS.search(text):
+        return (
+            "no credentials were found in Spark's keys or the environment, and this machine has no role. "
+            f"Set {INSTEAD[cloud]}"
+        )
+    return "check the store"
+
+
+def may_pass(error: BaseException, failures: int) -> bool:
+    """Whether a request that failed this many times, last with obstore's ``error``, may still succeed."""
+    from obstore import exceptions as e
+
+    final = (
+        FileNotFoundError, e.InvalidPathError, e.NotSupportedError, e.PermissionDeniedError,
+        e.UnauthenticatedError, e.UnknownConfigurationKeyError,
+    )  # fmt: skip
+    text = str(error)
+    if isinstance(error, final) or "redirect without LOCATION" in text:  # of another region
+        return False
+    if status := _STATUS.search(text):
+        return status[1][0] == "5" or status[1] in ("408", "409", "412", "429") or "RequestTimeout<" in text
+    return failures < _LOGIN_ATTEMPTS or not (_NO_CREDENTIALS.search(text) or _NO_LOGIN.search(text))
 
 
 _Settings = tuple[tuple[str, Any], ...]
@@ -160,7 +239,8 @@ def _open(address: StoreAddress, settings: dict[str, Any], location: str) -> Any
         ) from None
     # A plain-HTTP endpoint is always deliberate.
     plain = settings.get(_ENDPOINTS[address.cloud][0], "").startswith("http:")
-    given: dict[str, Any] = {**settings, "retry_config": _RETRIES, "client_options": {"allow_http": plain}}
+    options = {"allow_http": plain, "timeout": _REQUEST_TIMEOUT}
+    given: dict[str, Any] = {**settings, "retry_config": _NO_RETRIES, "client_options": options}
     try:
         if address.cloud == "s3":
             # We remove one object at a time, and not every S3-compatible store supports bulk deletes.

@@ -5,23 +5,38 @@ from __future__ import annotations
 import errno
 import io
 import json
-import re
+import logging
+import os
+import random
 import threading
-import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
 
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import LoadBusy, LoadError
-from pyspark_kafkalog.ledger.stores.object_clients import INSTEAD, address_of, client, reason
+from pyspark_kafkalog.ledger.stores.object_clients import (
+    RETRY_VARIABLE,
+    address_of,
+    client,
+    may_pass,
+    reason,
+    remedy,
+    retry_timeout_s,
+)
 from pyspark_kafkalog.ledger.stores.store import StoredFile, side_by_side
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _WRITE_ID = "kafkalogwrite"
 """Metadata of each record: which call of `create` wrote it. Azure's names take no hyphen."""
 
-_WAITS_S = (0.1, 0.3, 1.0, 3.0)
-"""Waits before each retry of a create that failed and left nothing; obstore has retried by then."""
+_BACKOFF_S = 0.1
+_BACKOFF_MAX_S = 5.0
+_JITTER = 0.2
 
 
 class ObjectStore:
@@ -29,51 +44,46 @@ class ObjectStore:
 
     concurrency = 16
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, clock: Clock = SYSTEM_CLOCK, retry_s: float | None = None) -> None:
         self._address = address_of(location)
         self.location = self.url = location.rstrip("/")
+        self.clock = clock
+        self._retry_s = retry_timeout_s() if retry_s is None else retry_s
 
     def create(self, name: str, data: bytes) -> bool:
         """Does not trust "taken", but reads the object that is there: a repeated request whose answer was
         lost meets its own record, and S3 answers 409 where two creates met and perhaps neither wrote.
         """
         write = uuid.uuid4().hex
-        for wait_s in (*_WAITS_S, None):
-            with self._at(name, "write") as (obstore, store, key):
-                from obstore import exceptions as e
 
-                try:
-                    obstore.put(
-                        store, key, data,
-                        mode="create", use_multipart=False, attributes={_WRITE_ID: write},
-                    )  # fmt: skip
-                    return True
-                except (
-                    FileNotFoundError, e.InvalidPathError, e.NotSupportedError, e.PermissionDeniedError,
-                    e.UnauthenticatedError,
-                ):  # fmt: skip
-                    raise  # nothing was written, and a retry would fail as well
-                except (e.BaseError, OSError):
-                    found = self._get(store, key)
-                    if found is not None:
-                        # A store that drops metadata leaves the content to compare.
-                        return found.data == data and found.write in (None, write)
-                    if wait_s is None:
-                        raise
-            time.sleep(wait_s)
-        raise AssertionError  # the last round returns or raises
+        def put(obstore: Any, store: Any, key: str) -> bool:
+            from obstore.exceptions import BaseError
+
+            try:
+                obstore.put(
+                    store, key, data, mode="create", use_multipart=False, attributes={_WRITE_ID: write}
+                )
+            except (BaseError, OSError) as e:
+                found = self._get(store, key) if may_pass(e, 0) else None
+                if found is None:
+                    raise
+                # A store that drops metadata leaves the content to compare.
+                return found.data == data and found.write in (None, write)
+            return True
+
+        return self._ask(name, "write", put)
 
     def read(self, name: str) -> bytes | None:
         found = self.get(name)
         return None if found is None else found.data
 
     def replace(self, name: str, data: bytes) -> None:
-        with self._at(name, "write") as (obstore, store, key):
-            obstore.put(store, key, data, use_multipart=False)
+        self._ask(
+            name, "write", lambda obstore, store, key: obstore.put(store, key, data, use_multipart=False)
+        )
 
     def remove(self, name: str) -> None:
-        with self._at(name, "remove") as (obstore, store, key), suppress(FileNotFoundError):
-            obstore.delete(store, key)
+        self._find(name, "remove", lambda obstore, store, key: obstore.delete(store, key))
 
     def remove_directory(self, directory: str) -> None:
         """A store with real directories keeps them, empty."""
@@ -83,16 +93,20 @@ class ObjectStore:
         return self.file(name) is not None
 
     def names(self, directory: str) -> list[str]:
-        with self._at(directory, "list") as (obstore, store, key):
-            found = obstore.list_with_delimiter(store, prefix=f"{key}/" if key else None)
+        found = self._ask(
+            directory, "list",
+            lambda obstore, store, key: obstore.list_with_delimiter(store, prefix=f"{key}/" if key else None),
+        )  # fmt: skip
         paths = [*found["common_prefixes"], *(str(one["path"]) for one in found["objects"])]
         # Some tools mark a directory by an empty object with its name.
-        return sorted({path.rpartition("/")[2] for path in paths if path.strip("/") != key})
+        own = self._key(directory)
+        return sorted({path.rpartition("/")[2] for path in paths if path.strip("/") != own})
 
     @contextmanager
     def hold(self, name: str, holder: str) -> Iterator[None]:
         """A lease of `_LEASE_S`; whoever loses it during a pause cannot create its commit."""
-        lease = Lease(self, self._address, name, holder)
+        renewing = ObjectStore(self.location, self.clock, retry_s=_RENEWAL_S)
+        lease = Lease(self, renewing, self._address, name, holder)
         lease.take()
         try:
             yield
@@ -100,37 +114,34 @@ class ObjectStore:
             lease.release()
 
     def files(self, directory: str) -> Iterator[StoredFile]:
+        found: list[Any] = []
+
+        def read_on(obstore: Any, store: Any, key: str) -> None:
+            after = found[-1]["path"] if found else None
+            for page in obstore.list(store, prefix=f"{key}/" if key else None, offset=after):
+                found.extend(page)
+
+        self._ask(directory, "list", read_on)
         directories: set[str] = set()
-        empty: list[Any] = []
-        with self._at(directory, "list") as (obstore, store, key):
-            for found in obstore.list(store, prefix=f"{key}/" if key else None):
-                for one in found:
-                    directories.update(_above(one["path"], directories))
-                    if one["size"]:
-                        yield self._stored(one)
-                    else:
-                        empty.append(one)
-            for one in empty:
-                if one["path"] not in directories and not self._is_marker(store, one["path"]):
-                    yield self._stored(one)
+        for one in found:
+            directories.update(_above(one["path"], directories))
+        for one in found:
+            if one["size"] or not (one["path"] in directories or self._is_marker(self._stored(one).name)):
+                yield self._stored(one)
 
-    def _is_marker(self, store: Any, path: str) -> bool:
+    def _is_marker(self, name: str) -> bool:
         """Whether an empty object stands for a directory, as S3A's, EMR's and ABFS's do."""
-        if path.endswith("_$folder$"):
+        if name.endswith("_$folder$"):
             return True
-        if path.rpartition("/")[2].startswith(("_", ".")):
+        if name.rpartition("/")[2].startswith(("_", ".")):
             return False
-        import obstore
-
-        try:
-            return bool(obstore.get(store, path).attributes.get("hdi_isfolder") == "true")
-        except FileNotFoundError:  # its name ends with a slash, which obstore does not show
-            return True
+        found = self._find(name, "read", lambda obstore, store, key: obstore.get(store, key))
+        # Without an object its name ends with a slash, which obstore does not show.
+        return found is None or bool(found.attributes.get("hdi_isfolder") == "true")
 
     def file(self, name: str) -> StoredFile | None:
-        with self._at(name, "read") as (obstore, store, key), suppress(FileNotFoundError):
-            return self._stored(obstore.head(store, key))
-        return None
+        found = self._find(name, "read", lambda obstore, store, key: obstore.head(store, key))
+        return None if found is None else self._stored(found)
 
     def open_file(self, file: StoredFile) -> BinaryIO:
         return cast("BinaryIO", io.BufferedReader(_Reader(self, file), _READ_AHEAD))
@@ -140,25 +151,29 @@ class ObjectStore:
 
     def read_range(self, name: str, start: int, end: int) -> bytes:
         try:
-            with self._at(name, "read") as (obstore, store, key):
-                return bytes(obstore.get_range(store, key, start=start, end=end))
+            return self._ask(
+                name, "read",
+                lambda obstore, store, key: bytes(obstore.get_range(store, key, start=start, end=end)),
+            )  # fmt: skip
         except LoadError as e:
             raise OSError(errno.EIO, str(e)) from None
 
     def get(self, name: str) -> StoredObject | None:
-        with self._at(name, "read") as (_, store, key):
-            return self._get(store, key)
+        return self._ask(name, "read", lambda _, store, key: self._get(store, key))
 
     def put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
         """Write if there is no object, or still this version; the new version, or None if in doubt."""
-        with self._at(name, "lock") as (obstore, store, key):
+        mode: Any = "create" if version is None else version
+
+        def put(obstore: Any, store: Any, key: str) -> Version | None:
             from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-            mode: Any = "create" if version is None else version
             try:
                 return _version_of(obstore.put(store, key, data, mode=mode, use_multipart=False))
             except (AlreadyExistsError, PreconditionError, FileNotFoundError):
                 return None
+
+        return self._ask(name, "lock", put)
 
     def _get(self, store: Any, key: str) -> StoredObject | None:
         import obstore
@@ -170,38 +185,59 @@ class ObjectStore:
             return None
         return StoredObject(data, _version_of(result.meta), result.attributes.get(_WRITE_ID))
 
+    def _key(self, name: str) -> str:
+        return "/".join(part for part in (self._address.prefix, name) if part)
+
     def _stored(self, meta: Any) -> StoredFile:
         prefix = f"{self._address.prefix}/" if self._address.prefix else ""
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
         return StoredFile(str(meta["path"]).removeprefix(prefix), int(meta["size"]), modified_ms)
 
-    @contextmanager
-    def _at(self, name: str, verb: str) -> Iterator[tuple[Any, Any, str]]:
+    def _find(self, name: str, verb: str, call: Callable[[Any, Any, str], Any]) -> Any:
+        """As `_ask`; None if there is no such object."""
+
+        def found(obstore: Any, store: Any, key: str) -> Any:
+            with suppress(FileNotFoundError):
+                return call(obstore, store, key)
+
+        return self._ask(name, verb, found)
+
+    def _ask(self, name: str, verb: str, call: Callable[[Any, Any, str], T]) -> T:
+        """The result of ``call(obstore, store, key)``, which is tried again after what may pass."""
         if (name or verb != "list") and any(part in ("", ".", "..") for part in name.split("/")):
             raise LoadError(f"{name!r} cannot be the name of a record in {self.location}")
-        store = client(self._address, self.location)
-        import obstore
-        from obstore.exceptions import BaseError
-
         where = f"{self.location}/{name}" if name else self.location
-        try:
-            yield obstore, store, "/".join(part for part in (self._address.prefix, name) if part)
-        except (BaseError, OSError) as e:
-            if _NO_CREDENTIALS.search(str(e)):
+        key = self._key(name)
+        failures, first_failed = 0, 0.0
+        while True:
+            store = client(self._address, self.location)
+            import obstore
+            from obstore.exceptions import BaseError
+
+            try:
+                return call(obstore, store, key)
+            except (BaseError, OSError) as e:
+                now, failures = self.clock.monotonic(), failures + 1
+                first_failed = now if failures == 1 else first_failed
+                wait_s = min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_MAX_S)
+                wait_s *= random.uniform(1 - _JITTER, 1 + _JITTER)
+                told = f"cannot {verb} {where}: {reason(e)}"
+                failure = f"{told}; {remedy(e, self._address.cloud)}"
+                if not may_pass(e, failures):
+                    raise LoadError(failure) from None
+                if (tried_s := now - first_failed) + wait_s > self._retry_s:
+                    raise LoadError(
+                        f"{failure} (tried for {tried_s:.0f} s; {RETRY_VARIABLE} sets how long)"
+                    ) from None
+            except BaseException as e:
+                if type(e).__name__ != "PanicException":  # of obstore's Rust, which is no Exception
+                    raise
                 raise LoadError(
-                    f"cannot {verb} {where}: no credentials were found in Spark's keys or the environment, "
-                    f"and this machine has no role. Set {INSTEAD[self._address.cloud]}"
+                    f"cannot {verb} {where}: obstore failed, perhaps over a line break in a key: {reason(e)}"
                 ) from None
-            remedy = "check the credentials and what they allow" if _is_denied(e) else "check the store"
-            if isinstance(e, FileNotFoundError):
-                remedy = "check that the bucket or container exists"
-            raise LoadError(f"cannot {verb} {where}: {reason(e)}; {remedy}") from None
-        except BaseException as e:
-            if type(e).__name__ != "PanicException":  # of obstore's Rust, which is no Exception
-                raise
-            raise LoadError(
-                f"cannot {verb} {where}: obstore failed, perhaps over a line break in a key: {reason(e)}"
-            ) from None
+            level = logging.WARNING if wait_s > 1 else logging.INFO
+            logger.log(level, "%s; trying again in %.1f s", told, wait_s)
+            self.clock.sleep(wait_s)
 
 
 _READ_AHEAD = 64 << 10
@@ -245,20 +281,6 @@ def _above(path: str, known: set[str]) -> Iterator[str]:
         yield path
 
 
-_NO_CREDENTIALS = re.compile(r"//169\.254\.169\.254/|//metadata(\.google\.internal)?/")
-"""Where obstore asks for the role of the machine, after everything else."""
-
-_NO_LOGIN = re.compile("token request|federated token|>InvalidAuthenticationInfo<")
-"""In failures that obstore has no class for."""
-
-
-def _is_denied(error: BaseException) -> bool:
-    from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
-
-    refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
-    return refused or _NO_LOGIN.search(str(error)) is not None
-
-
 _RENEWAL_S = 5.0
 _LEASE_S = 20.0
 """A lock not renewed for this long, by the waiting driver's clock, is taken over."""
@@ -278,16 +300,24 @@ class StoredObject(NamedTuple):
 
 _held: set[tuple[object, str]] = set()
 _holding = threading.Lock()
+_LOADED = uuid.uuid4().hex
 
 
 class Lease:
-    """One hold of a name: a small object that a thread rewrites while it lasts. *Thread-safe.*"""
+    """One hold of a name: a small object that a thread rewrites while it lasts. *Thread-safe.*
 
-    def __init__(self, store: ObjectStore, place: object, name: str, holder: str) -> None:
-        self._store = store
+    Its id is this process's: with `_held`, an object with it is our own, or one that we could not remove.
+    """
+
+    def __init__(
+        self, store: ObjectStore, renewing: ObjectStore, place: object, name: str, holder: str
+    ) -> None:
+        """``renewing``: the same store, which does not try longer than until the next beat."""
+        self._store, self._renewing = store, renewing
+        self._clock = store.clock
         self._name = name
         self._holder = holder
-        self._id = uuid.uuid4().hex
+        self._id = f"{_LOADED}-{os.getpid()}"
         self._beats = 0
         self._version: Version | None = None
         self._renewed = 0.0
@@ -311,29 +341,32 @@ class Lease:
 
     def _wait(self) -> None:
         seen: StoredObject | None = None
-        since = time.monotonic()
+        since = self._clock.monotonic()
         while True:
-            expired = seen if time.monotonic() - since > _LEASE_S else None
+            expired = seen if self._clock.monotonic() - since > _LEASE_S else None
             may_write = seen is None or expired is not None
-            if may_write and self._put(expired.version if expired else None):
+            if may_write and self._put(self._store, expired.version if expired else None):
                 return
+            asked = self._clock.monotonic()
             found = self._store.get(self._name)
-            if found is not None and self._is_ours(found):  # the answer to our write was lost
-                self._version, self._renewed = found.version, since
-                return
-            if found is None or seen is None:
-                seen, since = found, time.monotonic()
-            elif found.version != seen.version:
+            if self._is_ours(found):
+                if self._put(self._store, found.version):
+                    return
+            elif found is not None and seen is not None and found.version != seen.version:
                 raise LoadBusy(self._busy(found))
-            time.sleep(_RENEWAL_S / 10)
+            now = self._clock.monotonic()
+            # While the store did not answer us, it may not have answered the holder either.
+            if found is None or seen is None or now - asked > _RENEWAL_S:
+                seen, since = found, now
+            self._clock.sleep(_RENEWAL_S / 10)
 
     def release(self) -> None:
         """Remove the lock if it is still ours; one that cannot be removed expires."""
         self._ended.set()
         self._renewal.join()
-        if time.monotonic() - self._renewed < _LEASE_S / 2:
+        if self._clock.monotonic() - self._renewed < _LEASE_S / 2:
             with suppress(LoadError):
-                self._store.remove(self._name)
+                self._renewing.remove(self._name)
         with _holding:
             _held.discard(self._mark)
 
@@ -345,21 +378,21 @@ class Lease:
                     return
 
     def _rewrite(self) -> bool:
-        if self._put(self._version):
+        if self._put(self._renewing, self._version):
             return True
-        found = self._store.get(self._name)  # the answer to our write may have been lost
-        return found is not None and self._is_ours(found) and self._put(found.version)
+        found = self._renewing.get(self._name)  # the answer to our write may have been lost
+        return self._is_ours(found) and self._put(self._renewing, found.version)
 
-    def _put(self, version: Version | None) -> bool:
-        began = time.monotonic()  # not when the answer came: others count from the write
+    def _put(self, store: ObjectStore, version: Version | None) -> bool:
+        began = self._clock.monotonic()  # not when the answer came: others count from the write
         content = json.dumps({"holder": self._holder, "id": self._id, "beat": self._beats}).encode()
-        written = self._store.put_if(self._name, content, version)
+        written = store.put_if(self._name, content, version)
         if written is not None:
             self._version, self._renewed = written, began
         return written is not None
 
-    def _is_ours(self, found: StoredObject) -> bool:
-        return f'"id": "{self._id}"'.encode() in found.data
+    def _is_ours(self, found: StoredObject | None) -> TypeGuard[StoredObject]:
+        return found is not None and f'"id": "{self._id}"'.encode() in found.data
 
     def _busy(self, found: StoredObject | None) -> str:
         holder = "another driver"

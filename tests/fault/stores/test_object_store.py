@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,14 +15,16 @@ import boto3
 import obstore
 import pytest
 
-from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores import object_clients, object_store
 from pyspark_kafkalog.ledger.stores.hadoop_keys import settings_of
 from pyspark_kafkalog.ledger.stores.locations import check_store, is_same_store, open_store
+from pyspark_kafkalog.ledger.stores.object_store import ObjectStore
 from pyspark_kafkalog.ledger.stores.store import FileStore, Store, SubStore
 from tests.support.command_line import kafkalog
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def test_a_good_store_passes_the_check_and_is_left_clean(s3: FileStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "script", ["lost", "late 500", "late 503", "409", "412", "429", "500", "lost lost 409"]
+    "script", ["lost", "late 500", "late 503", "409", "412", "429", "500", "500 409 412"]
 )
 def test_a_create_whose_answer_is_wrong_or_lost_creates_once(s3: Store, gate: Gate, script: str) -> None:
     gate.script += [script] if script.startswith("late") else script.split()
@@ -121,15 +124,99 @@ def test_a_refused_request_is_an_error_without_secrets(
     assert s3.create("load.json", b"data")
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("403 AccessDenied", r"AccessDenied: S3's words on AccessDenied\.; .*lacks a right that docs/stores"),
+        ("400 ExpiredToken", r"ExpiredToken: S3's words on ExpiredToken\.; get new temporary credentials"),
+        ("403 RequestTimeTooSkewed", r"RequestTimeTooSkewed: S3's words .*; set this machine's clock"),
+        (
+            "403 SignatureDoesNotMatch",
+            r"SignatureDoesNotMatch: .*; check the credentials and what they allow",
+        ),
+    ],
+)
+def test_a_refusal_names_what_the_store_said_and_its_remedy(
+    s3: Store, gate: Gate, fault: str, told: str
+) -> None:
+    gate.weather = lambda _: fault
+    with pytest.raises(LoadError, match=rf"^cannot read s3a://.*/a b/load\.json: {told}"):
+        s3.read("load.json")
+    assert gate.count == 1
+
+
+CALLS = (
+    lambda s3: s3.read("plans/1.json"),
+    lambda s3: s3.names("plans"),
+    lambda s3: [(file.name, file.bytes) for file in s3.files("plans")],
+    lambda s3: s3.read_range("plans/1.json", 1, 3),
+    lambda s3: s3.exists("plans/1.json"),
+    lambda s3: s3.create("plans/2.json", b"data"),
+    lambda s3: s3.replace("HEAD.json", b"1"),
+    lambda s3: s3.remove("HEAD.json"),
+)  # fmt: skip
+ANSWERS = (b"data", ["1.json"], [("plans/1.json", 4)], b"at", True, True, None, None)
+
+
+@pytest.mark.parametrize(("call", "answer"), [*zip(CALLS, ANSWERS, strict=True)])
+def test_every_request_rides_out_a_minute_of_refusals(
+    url: str, gate: Gate, call: Callable[[ObjectStore], object], answer: object
+) -> None:
+    clock = ManualClock()
+    s3 = ObjectStore(url, clock)
+    s3.create("plans/1.json", b"data")
+    began = clock.monotonic()
+    gate.weather = lambda _: "503 SlowDown" if clock.monotonic() < began + 50 else ""
+    assert call(s3) == answer
+    assert clock.monotonic() >= began + 50
+    gate.weather = lambda _: "503 SlowDown"
+    began = clock.monotonic()
+    told = r"(SlowDown: S3's words|503 Service Unavail).*tried for \d\d s; KAFKALOG_STORE_RETRY_TIMEOUT_MS"
+    with pytest.raises((LoadError, OSError), match=told):
+        call(s3)
+    assert 50 < clock.monotonic() - began <= 60
+
+
+def test_how_long_requests_are_tried_again_can_be_set(
+    url: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.weather = lambda _: "503 SlowDown"
+    monkeypatch.setenv("KAFKALOG_STORE_RETRY_TIMEOUT_MS", "0")
+    with pytest.raises(LoadError, match="SlowDown"):
+        open_store(url).read("load.json")
+    assert gate.count == 1
+    monkeypatch.setenv("KAFKALOG_STORE_RETRY_TIMEOUT_MS", "a minute")
+    with pytest.raises(InvalidConfig, match="KAFKALOG_STORE_RETRY_TIMEOUT_MS is 'a minute'; it must be"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(("call", "answer"), [*zip(CALLS[:4], ANSWERS, strict=False)])
+def test_a_body_that_is_cut_is_asked_for_again(
+    url: str, gate: Gate, call: Callable[[ObjectStore], object], answer: object
+) -> None:
+    s3 = ObjectStore(url, ManualClock())
+    s3.create("plans/1.json", b"data")
+    faults = ["cut", "cut"]
+    gate.weather = lambda _: faults.pop() if faults else ""
+    assert call(s3) == answer
+    assert faults == []
+
+
+def test_a_request_without_an_answer_timed_out(url: str, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_clients, "_REQUEST_TIMEOUT", timedelta(milliseconds=200))
+    gate.weather = lambda _: "hang"
+    with pytest.raises(LoadError, match=r"cannot read .*load\.json: .* timed out; check the store"):
+        ObjectStore(url, retry_s=0).read("load.json")
+
+
 def test_without_any_credentials_the_error_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is asked for its role last, at an address that leads nowhere here."""
-    monkeypatch.setattr(object_clients, "_RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)})
     monkeypatch.setattr(object_clients, "_clients", {})
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     with pytest.raises(LoadError, match=r"no credentials were found .* Set fs\.s3a\.access\.key.*AWS_ACCESS"):
-        open_store("s3://lake/x").read("load.json")
+        ObjectStore("s3://lake/x", ManualClock()).read("load.json")
 
 
 def test_a_line_break_in_a_key_is_an_error_like_any_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +227,10 @@ def test_a_line_break_in_a_key_is_an_error_like_any_other(url: str, monkeypatch:
 
 
 def test_a_token_that_the_store_repeats_is_not_shown() -> None:
-    body = "<Error><Code>InvalidToken</Code><Token-0>not-to-be-seen</Token-0></Error>"
+    body = "<Error><Token-0>not-to-be-seen</Token-0></Error>"
     assert object_clients.reason(OSError(body)) == body.replace("not-to-be-seen", "...")
+    body = "<Error><Code>InvalidToken</Code><Message>m</Message><Token-0>not-to-be-seen</Token-0></Error>"
+    assert object_clients.reason(OSError(body)) == "InvalidToken: m"
 
 
 def test_a_bucket_that_does_not_exist_is_an_error_that_names_it(gate: Gate) -> None:
@@ -191,6 +280,33 @@ def test_a_lock_is_left_to_its_holder_and_taken_over_when_he_is_dead(
         with s3.hold("another", "driver 19"):
             pass
     assert s3.read(".lock") is None
+
+
+@pytest.mark.parametrize("fault", ["lost", "late 503", "hang"])
+def test_a_lock_whose_answer_is_lost_is_held(
+    url: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(object_clients, "_REQUEST_TIMEOUT", timedelta(milliseconds=500))
+    clock = ManualClock()
+    s3 = ObjectStore(url, clock)
+    gate.script.append(fault)
+    with s3.hold(".lock", "driver 17"):
+        assert (gate.script, b'"driver 17"' in (s3.read(".lock") or b"")) == ([], True)
+    assert clock.monotonic() < ManualClock().monotonic() + 5  # nobody's lease was waited for
+
+
+def test_a_lock_that_this_process_left_is_taken_at_once(url: str, gate: Gate) -> None:
+    """The store was away when it was to be removed."""
+    clock = ManualClock()
+    s3 = ObjectStore(url, clock)
+    with s3.hold(".lock", "driver 17"):
+        gate.weather = lambda _: "away"
+    gate.weather = lambda _: ""
+    assert s3.exists(".lock")
+    began = clock.monotonic()
+    with s3.hold(".lock", "driver 17 again"):
+        assert clock.monotonic() < began + 5
+        assert b'"driver 17 again"' in (s3.read(".lock") or b"")
 
 
 def test_a_ledger_there_is_sound_and_keeps_no_secret(s3: Store, gate: Gate) -> None:

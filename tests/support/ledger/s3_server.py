@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import subprocess
 import sys
 import threading
@@ -64,6 +65,15 @@ def _ask(
         connection.close()
 
 
+def error_body(code: str) -> bytes:
+    """An error of S3's, with the parts that follow the message."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f"<Error><Code>{code}</Code><Message>S3's words on {code}.</Message>"
+        "<RequestId>4442587FB7D0A2F9</RequestId><HostId>Uuag1LuByRx9e6j5Onimru9pO4ZVKnJ2Qz7/C1NPcfTWAtRPfTaOFg==</HostId></Error>"
+    ).encode()
+
+
 CONDITIONS = ("if-none-match", "if-match", "x-goog-if-generation-match")
 """Headers of writes with a condition, in S3's, Azure's and Google's API."""
 
@@ -80,11 +90,12 @@ class _Server(ThreadingHTTPServer):
 class Gate:
     """*Thread-safe.* Passes requests on; ``script`` says what happens to the next PUTs instead.
 
-    "lost": passed on, and the connection dropped without an answer. 5xx or 4xx: refused with this status.
-    "late 5xx": passed on, and answered so. "slow": passed on after a second. "away": the connection dropped.
-    With ``ignores_conditions`` it is a store that ignores them. ``weather`` is asked where the script has
-    nothing: what happens to a request, given its headers, in lower case. Each answer takes ``delay_s``
-    longer; ``count`` is that of the requests.
+    "lost": passed on, and the connection dropped without an answer. 5xx or 4xx: refused with this status,
+    "503 SlowDown" also with this code of S3's. "late 5xx": passed on, and answered so. "slow": passed on
+    after a second. "away": the connection dropped. "cut": half the answer's body is sent. "hang": passed on,
+    and no answer before the gate is closed. With ``ignores_conditions`` it is a store that ignores them.
+    ``weather`` is asked where the script has nothing: what happens to a request, given its headers, in lower
+    case. Each answer takes ``delay_s`` longer; ``count`` is that of the requests.
     """
 
     def __init__(self, port: int) -> None:
@@ -94,6 +105,7 @@ class Gate:
         self.weather: Callable[[Mapping[str, str]], str] = lambda _: ""
         self.ignores_conditions = False
         gate, lock = self, threading.Lock()
+        self._closed = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -126,13 +138,16 @@ class Gate:
                     fault = ""
                 if gate.ignores_conditions:
                     sent = {name: sent[name] for name in sent if name.lower() not in CONDITIONS}
-                if not fault.isdigit():
+                if not fault[:3].isdigit():
                     status, headers, answer = _ask(port, self.command, self.path, body, sent)
-                if fault == "lost":
+                if fault == "hang":
+                    gate._closed.wait()
+                if fault in ("lost", "hang"):
                     self.close_connection = True
                     return
-                if fault:
-                    status, headers, answer = int(fault.split()[-1]), [], b"<Error><Code>Fault</Code></Error>"
+                if fault not in ("", "cut"):
+                    told, code = re.findall(r"\d{3}|[A-Z]\w+", f"{fault} Fault")[:2]
+                    status, headers, answer = int(told), [], error_body(code)
                 self.send_response(status)
                 for name, value in headers:
                     if name.lower() not in (
@@ -148,7 +163,8 @@ class Gate:
                 self.send_header("Content-Length", str(length))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(answer)
+                    self.wfile.write(answer[: len(answer) // 2] if fault == "cut" else answer)
+                    self.close_connection |= fault == "cut"
 
         for method in ("GET", "PUT", "HEAD", "DELETE", "POST"):
             setattr(Handler, f"do_{method}", Handler.answer)
@@ -161,6 +177,7 @@ class Gate:
         self._thread.start()
 
     def close(self) -> None:
+        self._closed.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
