@@ -17,7 +17,7 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import FILE_FORMATS, ORC, PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.output_files import give_spark_keys
 
@@ -119,10 +119,14 @@ class FileTable:
         if work.is_whole and work.has_receipts:
             rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
             if rows != read:
+                cause = (
+                    "Does another program or a lifecycle rule remove files there?"
+                    if is_remote(self._store.location)
+                    else "Do all executors write to this machine's file system?"
+                )
                 raise ReceiptMismatch(
-                    f"load {work.plan.number}: the tasks read {read} records and "
-                    f"{self._store.location}/{inside} holds {rows} rows. Do all executors write to this "
-                    "machine's file system? The plan stays: the next load replays it"
+                    f"load {work.plan.number}: the tasks read {read} records and {self._store.location}/"
+                    f"{inside} holds {rows} rows. {cause} The plan stays: the next load replays it"
                 )
         return written
 

@@ -93,6 +93,14 @@ def _removable(
     old = [file for file in unlisted if file.modified_ms < before_ms]
     replaced, compactions = _replaced(lineage, path, files, utc_text(before_ms))
     gone = {file.name for file in (*old, *replaced)}
+    # As if there were a file in each directory of a run that no commit names.
+    gone |= {
+        f"{made.name}{_TEMPORARY}"
+        for made in store.directories("")
+        if 0 < _load_of(made) <= head
+        and made.modified_ms < before_ms
+        and "/".join(made.name.split("/")[:2]) not in runs
+    }
     left = [file for file in files if file.name not in gone]
     return Removable(
         store.location,

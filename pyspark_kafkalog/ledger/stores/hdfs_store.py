@@ -139,10 +139,15 @@ class HdfsStore:
                 lock.close()
 
     def files(self, directory: str) -> Iterator[StoredFile]:
+        return (found for found in self._below(directory) if not found.name.endswith("/"))
+
+    def directories(self, directory: str) -> Iterator[StoredFile]:
+        return (found for found in self._below(directory) if found.name.endswith("/"))
+
+    def _below(self, directory: str) -> Iterator[StoredFile]:
         with self._at(directory, "list") as (client, path), suppress(FileNotFoundError):
             for one in client.list_status(path, recursive=True):
-                if not one.isdir:
-                    yield _stored(one.path[len(self._root) + 1 :], one)
+                yield _stored(one.path[len(self._root) + 1 :] + "/" * one.isdir, one)
 
     def file(self, name: str) -> StoredFile | None:
         found = self._info(name)

@@ -105,6 +105,13 @@ class LocalStore:
         with self._at(directory, "list") as path:
             yield from self._files(path)
 
+    def directories(self, directory: str) -> Iterator[StoredFile]:
+        with self._at(directory, "list") as path:
+            for above, names, _ in os.walk(path):
+                for below in (Path(above, name) for name in names):
+                    with suppress(FileNotFoundError):
+                        yield _stored(f"{below.relative_to(self.root).as_posix()}/", below.lstat())
+
     def file(self, name: str) -> StoredFile | None:
         status = self._status(name)
         return None if status is None else _stored(name, status)

@@ -10,7 +10,7 @@ import re
 import threading
 from datetime import timedelta
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
@@ -177,6 +177,14 @@ def client(address: StoreAddress, location: str) -> Any:
             _clients[address] = settings, _open(address, dict(settings), location)
             _opened_in = os.getpid()
         return _clients[address][1]
+
+
+def marker_client(address: StoreAddress, location: str, key: str) -> Any:
+    """A client of S3 for the object ``<key>/`` by the name "": in obstore no name ends with a slash."""
+    settings, inside = dict(_settings(address)), quote(key)
+    if settings.get("virtual_hosted_style_request"):  # then the endpoint has the bucket
+        settings["endpoint"] += f"/{inside}"
+    return _open(address._replace(root=f"{address.root}/{inside}"), settings, location)
 
 
 SETTINGS_VARIABLE = "KAFKALOG_STORES"

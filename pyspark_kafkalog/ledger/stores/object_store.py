@@ -20,6 +20,7 @@ from pyspark_kafkalog.ledger.stores.object_clients import (
     RETRY_VARIABLE,
     address_of,
     client,
+    marker_client,
     may_pass,
     reason,
     remedy,
@@ -87,7 +88,13 @@ class ObjectStore:
 
     def remove_directory(self, directory: str) -> None:
         """A store with real directories keeps them, empty."""
-        side_by_side(self, self.remove, [file.name for file in self.files(directory)])
+        below = list(self._below(directory))
+        side_by_side(self, self.remove, [found.name for found in below if not found.name.endswith("/")])
+        for marker in self._marked(below):
+            self._ask(
+                marker.name.rstrip("/"), "remove",
+                lambda obstore, _, key: obstore.delete(marker_client(self._address, self.location, key), ""),
+            )  # fmt: skip
 
     def exists(self, name: str) -> bool:
         return self.file(name) is not None
@@ -114,6 +121,20 @@ class ObjectStore:
             lease.release()
 
     def files(self, directory: str) -> Iterator[StoredFile]:
+        return (found for found in self._below(directory) if not found.name.endswith("/"))
+
+    def directories(self, directory: str) -> Iterator[StoredFile]:
+        return self._marked(self._below(directory))
+
+    def _marked(self, below: Iterable[StoredFile]) -> Iterator[StoredFile]:
+        """Directories whose marker is an object with a slash at its name's end."""
+        if self._address.cloud == "s3":
+            yield from (
+                one for one in below if one.name.endswith("/") and not one.name.endswith("_$folder$/")
+            )
+
+    def _below(self, directory: str) -> Iterator[StoredFile]:
+        """All objects below a directory; those that mark one have a slash after their names."""
         found: list[Any] = []
 
         def read_on(obstore: Any, store: Any, key: str) -> None:
@@ -126,8 +147,9 @@ class ObjectStore:
         for one in found:
             directories.update(_above(one["path"], directories))
         for one in found:
-            if one["size"] or not (one["path"] in directories or self._is_marker(self._stored(one).name)):
-                yield self._stored(one)
+            file = self._stored(one)
+            marks = not file.bytes and (one["path"] in directories or self._is_marker(file.name))
+            yield file._replace(name=f"{file.name}/") if marks else file
 
     def _is_marker(self, name: str) -> bool:
         """Whether an empty object stands for a directory, as S3A's, EMR's and ABFS's do."""

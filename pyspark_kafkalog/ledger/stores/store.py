@@ -77,6 +77,12 @@ class FileStore(Store, Protocol):
 
     def file(self, name: str) -> StoredFile | None: ...
 
+    def directories(self, directory: str) -> Iterator[StoredFile]:
+        """The directories below a directory, unsorted, with a slash after their names. An object store has
+        only those that are marked: of S3's, by S3A.
+        """
+        ...
+
     def open_file(self, file: StoredFile) -> BinaryIO:
         """A file for reading at any position; reading fails with an OSError."""
         ...

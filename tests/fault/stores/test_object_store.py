@@ -402,3 +402,16 @@ def test_what_marks_a_directory_is_not_a_file(s3: FileStore, gate: Gate) -> None
     found = [(file.name, file.bytes) for file in s3.files("table")]
     files = [("table/load=1/a.parquet", 4), ("table/load=3/_SUCCESS", 0), ("table/load=3/cut.parquet", 0)]
     assert sorted(found) == files
+
+
+def test_the_markers_of_a_directory_go_with_it(s3: FileStore, gate: Gate) -> None:
+    prefix = object_clients.address_of(s3.location).prefix
+    client = boto3.client("s3", endpoint_url=gate.endpoint)
+    for name in ("kl_run=lost/", "kl_run=lost/_temporary/0/", "kl_run=lost/day=1/", "kl_run=won/"):
+        client.put_object(Bucket=BUCKET, Key=f"{prefix}/load=1/{name}")
+    s3.replace("load=1/kl_run=lost/day=1/a.parquet", b"data")
+    there = ["load=1/kl_run=lost/", "load=1/kl_run=lost/_temporary/0/", "load=1/kl_run=lost/day=1/"]
+    assert sorted(one.name for one in s3.directories("load=1")) == [*there, "load=1/kl_run=won/"]
+    s3.remove_directory("load=1/kl_run=lost")
+    left = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]
+    assert [one["Key"] for one in left] == [f"{prefix}/load=1/kl_run=won/"]

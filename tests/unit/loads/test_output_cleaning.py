@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -57,6 +58,24 @@ def test_only_what_no_commit_names_goes(ledger: Ledger, table: Path) -> None:
         "load=00000002/kl_run=won/b.parquet",
     ])  # fmt: skip
     assert not (table / "load=00000003").exists()
+    assert verify_outputs(ledger.history()) == []
+
+
+def test_empty_directories_of_runs_that_no_commit_names_go(ledger: Ledger, table: Path) -> None:
+    load(ledger, table, "load=00000001/kl_run=won", "day=1/a.parquet")
+    ledger.rewind(0, "run")
+    kept = ["load=00000001/kl_run=won/empty", "load=00000001/kl_run=young", "load=00000003/kl_run=now"]
+    gone = ["load=00000001/kl_run=lost/_temporary/0", "load=00000002/kl_run=lost"]
+    for name in (*kept, *gone):
+        (table / name).mkdir(parents=True)
+    for directory in table.rglob("*"):
+        if "young" not in directory.name:
+            os.utime(directory, (1, 1))
+    (found,) = removable_files(ledger, NOW_MS)
+    assert (found.unlisted, found.directories) == ((), ("load=00000001/kl_run=lost", "load=00000002"))
+    remove_files(ledger, found, NOW_MS)
+    assert not (table / "load=00000002").exists()
+    assert [name for name in kept if not (table / name).is_dir()] == []
     assert verify_outputs(ledger.history()) == []
 
 
