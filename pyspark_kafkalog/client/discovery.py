@@ -45,6 +45,7 @@ FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 With the last attempt and wait this stays below 15 s and 60 s."""
 _WARN_AFTER_SECONDS = 3.0  # when a warning says that it is still trying; a starting broker is up by then
 _NEW_TRY_AFTER_SECONDS = 15.0  # after such a pause the next failure belongs to another call by the user
+_LEAST_REPLICA_SECONDS = 1.0
 _ANSWERED: set[tuple[Address, ...]] = set()
 """Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
 
@@ -55,6 +56,14 @@ _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
 class Leader(NamedTuple):
     node_id: int
     epoch: int
+
+
+class ReadReplica(NamedTuple):
+    """Where to fetch from. A leader that gets a ``rack`` may name a replica instead (KIP-392)."""
+
+    node_id: int
+    leader: Leader
+    rack: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +126,8 @@ class Cluster:
         self._controller_id = -1
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, _Cached] = {}
+        self._read_at: dict[TopicPartition, tuple[int, float]] = {}
+        """Replicas that leaders named, `NO_LEADER` for the leader itself; and until when."""
 
     def metadata(
         self,
@@ -153,8 +164,25 @@ class Cluster:
             raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, f"{tp} has no leader at the moment")
         return Leader(found.leader, found.leader_epoch)
 
+    def read_replica(self, tp: TopicPartition, rack: str, *, deadline: Deadline | None = None) -> ReadReplica:
+        """The leader, asked as a client in ``rack``, or the replica that it has named."""
+        leader = self.leader(tp, deadline=deadline)
+        node_id, until = self._read_at.get(tp, (NO_LEADER, 0.0))
+        if self.clock.monotonic() >= until:
+            return ReadReplica(leader.node_id, leader, rack)
+        return ReadReplica(node_id if node_id in self._brokers else leader.node_id, leader, "")
+
+    def read_at(self, tp: TopicPartition, node_id: int) -> None:
+        """Have ``tp`` read at this replica, until the leader is asked again after ``metadata.max.age.ms``."""
+        age = max(self.config.metadata_max_age_ms / 1000, _LEAST_REPLICA_SECONDS)
+        self._read_at[tp] = node_id, self.clock.monotonic() + age
+
     def forget(self, topic: str) -> None:
+        """Look the topic up again. What was read at a replica, and perhaps failed there, is its leader's."""
         self._topics.pop(topic, None)
+        for tp in self._read_at:
+            if tp.topic == topic:
+                self.read_at(tp, NO_LEADER)
 
     def address(self, node_id: int) -> Address:
         """Host and port of a broker. Raises LEADER_NOT_AVAILABLE for an unknown id."""

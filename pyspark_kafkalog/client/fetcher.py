@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
-from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ReadReplica
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Attempts, Deadline
 from pyspark_kafkalog.config.client_config import ConsumerConfig
@@ -74,14 +74,15 @@ class _FetchInFlight:
     connection: Connection
     ticket: Ticket
     offset: int
-    node_id: int
+    replica: ReadReplica
 
 
 class PartitionFetcher:
     """*Not thread-safe*; the thread also owns the cluster. Iterates over `Fetched`.
 
-    Reads ``[start, end)``; the last response may reach beyond ``end``. After a lost connection or a moved
-    leader it continues at the first offset not yet returned. Each step has ``poll_timeout_ms``. Each fetch
+    Reads ``[start, end)``; the last response may reach beyond ``end``. With ``client.rack`` it reads where
+    the leader says, and after a failure there from the leader. After a lost connection or a moved leader it
+    continues at the first offset not yet returned. Each step has ``poll_timeout_ms``. Each fetch
     doubles in size up to ``max.partition.fetch.bytes`` or the estimated rest, as its cost hardly depends on
     size. A step raises `OffsetOutOfRange` with the log's range, `RequestTimedOut`, `MessageTooLarge` (an old
     broker does not send a batch above ``fetch.max.bytes``), and `CorruptMessage` if the broker reports it
@@ -148,6 +149,8 @@ class PartitionFetcher:
                 fetched = self._take(*answer, attempts.deadline)
             except KafkaError as e:
                 self._recover(e, attempts)
+                continue
+            if fetched is None and self._is_sent_elsewhere(*answer):
                 continue
             attempts.succeeded()
             if fetched is not None:
@@ -220,7 +223,7 @@ class PartitionFetcher:
             high_watermark=high_watermark,
             last_stable_offset=answer.last_stable_offset,
             log_start_offset=answer.log_start_offset,
-            broker_id=flight.node_id,
+            broker_id=flight.replica.node_id,
             follows=follows,
         )
 
@@ -229,12 +232,12 @@ class PartitionFetcher:
         return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
 
     def _send(self, deadline: Deadline) -> _FetchInFlight:
-        leader = self._cluster.leader(self.tp, deadline=deadline)
-        connection = self._cluster.connection(leader.node_id, deadline)
         config = self._config
+        replica = self._cluster.read_replica(self.tp, config.client_rack, deadline=deadline)
+        connection = self._cluster.connection(replica.node_id, deadline)
         wanted = FetchPartition(
             partition=self.tp.partition,
-            current_leader_epoch=leader.epoch,
+            current_leader_epoch=replica.leader.epoch,
             fetch_offset=self._position,
             partition_max_bytes=self._size,
         )
@@ -246,9 +249,18 @@ class PartitionFetcher:
             max_bytes=max(config.fetch_max_bytes, self._size),
             isolation_level=int(config.isolation),
             topics=(FetchTopic(topic=self.tp.topic, partitions=(wanted,)),),
+            rack_id=replica.rack,
         )
         ticket = connection.send(request, deadline=deadline)
-        return _FetchInFlight(connection, ticket, self._position, leader.node_id)
+        return _FetchInFlight(connection, ticket, self._position, replica)
+
+    def _is_sent_elsewhere(self, flight: _FetchInFlight, answer: PartitionData) -> bool:
+        """Whether the leader named a replica to read from instead, which the next fetch then asks."""
+        named = answer.preferred_read_replica
+        if named == NO_LEADER or not flight.replica.rack:
+            return False
+        self._cluster.read_at(self.tp, named)
+        return True
 
     def _send_ahead(self, deadline: Deadline) -> None:
         if self._position >= self.end:

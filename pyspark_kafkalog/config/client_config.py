@@ -191,6 +191,11 @@ class ConsumerConfig(ClientConfig):
         "max.partition.fetch.bytes", 1 << 20, int, check=positive_int, unit="bytes",
         doc="Data of one partition in one response. A larger first batch is sent anyway.",
     )  # fmt: skip
+    client_rack: str = prop(
+        "client.rack", "", str,
+        doc="Where this client is, as in the brokers' broker.rack: with a replica.selector.class the leader "
+            "names a replica there to read from (KIP-392).",
+    )  # fmt: skip
     isolation_level: str = prop(
         "isolation.level", "read_uncommitted", str, check=one_of("read_uncommitted", "read_committed"),
         section="Records",

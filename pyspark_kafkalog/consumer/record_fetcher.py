@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyspark_kafkalog.client.connection import Connection, ConnectionPool, Ticket
-from pyspark_kafkalog.client.discovery import Cluster, Leader
+from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ReadReplica
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import Clock
@@ -136,6 +136,7 @@ class Reading:
     follows: bool = False
     not_before: float = 0.0
     in_flight: bool = False
+    at_leader: bool = True  # whether its last fetch asks the leader
     one_by_one: bool = False  # whether to fetch single batches, up to a corrupt one
     fault: KafkaError | None = None  # why the data at the position cannot be read
 
@@ -273,10 +274,10 @@ class RecordFetcher:
         if not due:
             return
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
-        nodes: dict[int, dict[TopicPartition, tuple[Reading, Leader]]] = defaultdict(dict)
+        nodes: dict[int, dict[TopicPartition, tuple[Reading, ReadReplica]]] = defaultdict(dict)
         for reading in due:
             try:
-                leader = self._leader(reading.tp)
+                replica = self._replica(reading.tp)
             except ConnectionLost as e:
                 # No broker answers: looking up the others would only take as long again.
                 self._postpone(due, e)
@@ -284,7 +285,7 @@ class RecordFetcher:
             except KafkaError as e:
                 self._postpone([reading], e)
                 continue
-            nodes[leader.node_id][reading.tp] = reading, leader
+            nodes[replica.node_id][reading.tp] = reading, replica
         for node_id, asked in nodes.items():
             if node_id in self._flights:
                 continue  # sent once that answer has arrived
@@ -301,23 +302,25 @@ class RecordFetcher:
                 deadline,
                 {tp: (reading, reading.fetch_from) for tp, (reading, _) in asked.items()},
             )
-            for reading, _ in asked.values():
+            for reading, replica in asked.values():
                 reading.in_flight = True
+                reading.at_leader = node_id == replica.leader.node_id
             self._flights[node_id] = flight
             self._watch(flight)
 
-    def _leader(self, tp: TopicPartition) -> Leader:
+    def _replica(self, tp: TopicPartition) -> ReadReplica:
         # Short at first, longer for a slow broker.
         seconds = min(_LOOK_UP_SECONDS, _FIRST_LOOK_UP_SECONDS * 2 ** min(self._failures, 10))
-        return self._cluster.leader(tp, deadline=Deadline.after(seconds, self._clock))
+        deadline = Deadline.after(seconds, self._clock)
+        return self._cluster.read_replica(tp, self._config.client_rack, deadline=deadline)
 
-    def _request(self, asked: dict[TopicPartition, tuple[Reading, Leader]]) -> FetchRequest:
+    def _request(self, asked: dict[TopicPartition, tuple[Reading, ReadReplica]]) -> FetchRequest:
         topics: dict[str, list[FetchPartition]] = defaultdict(list)
-        for tp, (reading, leader) in asked.items():
+        for tp, (reading, replica) in asked.items():
             topics[tp.topic].append(
                 FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=leader.epoch,
+                    current_leader_epoch=replica.leader.epoch,
                     fetch_offset=reading.fetch_from,
                     partition_max_bytes=reading.size,
                 )
@@ -330,6 +333,8 @@ class RecordFetcher:
             max_bytes=max(config.fetch_max_bytes, *(reading.size for reading, _ in asked.values())),
             isolation_level=int(config.isolation),
             topics=tuple(FetchTopic(topic=name, partitions=tuple(parts)) for name, parts in topics.items()),
+            # Of none, if the leader must answer for one of them.
+            rack_id=min(replica.rack for _, replica in asked.values()),
         )
 
     def _watch(self, flight: _Flight) -> None:
@@ -358,13 +363,18 @@ class RecordFetcher:
 
     def _take_in(self, reading: Reading, part: PartitionData, peer: str) -> None:
         offset = reading.fetch_from
-        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if part.preferred_read_replica != NO_LEADER:
+            self._cluster.read_at(reading.tp, part.preferred_read_replica)
+            return
+        if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and reading.at_leader:
             text = f"{peer}: {reading.tp} has no offset {offset}"
             self._out_of_range(reading, error_for(part.error_code, text))
             return
         if part.error_code != ErrorCode.NONE:
             text = f"{peer}: {reading.tp} at offset {offset}: {part.error_code.name}"
-            self._postpone([reading], error_for(part.error_code, text))
+            out_of_range = part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE  # of a replica: its leader knows
+            code = ErrorCode.OFFSET_NOT_AVAILABLE if out_of_range else part.error_code
+            self._postpone([reading], error_for(code, text))
             return
         data = memoryview(part.records or b"")
         if not first_entry_is_whole(data):

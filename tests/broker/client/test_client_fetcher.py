@@ -66,6 +66,7 @@ def answer(
     error: ErrorCode = ErrorCode.NONE,
     aborted: tuple[Any, ...] | None = None,
     high_watermark: int = 10,
+    read_at: int = -1,
 ) -> FetchResponse:
     partition = PartitionData(
         error_code=error,
@@ -74,6 +75,7 @@ def answer(
         log_start_offset=0,
         records=data,
         aborted_transactions=aborted,
+        preferred_read_replica=read_at,
     )
     return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(partition,)),))
 
@@ -233,6 +235,81 @@ def test_a_leader_that_moved_is_followed() -> None:
         old.default(ApiKey.FETCH, moved)
         assert read(iter([first, *reader])) == TEN
         assert asked_offsets(new) == [4, 5]
+
+
+@pytest.fixture
+def racks() -> Iterator[tuple[ScriptedBroker, ScriptedBroker]]:
+    """A leader that names the other broker to clients in rack b, and that broker."""
+    layout = Layout(leaders={"t": {0: 0}})
+    log = log_of((0, 4), (4, 1), (5, 5))
+
+    def lead(request: FetchRequest) -> FetchResponse:
+        return answer(read_at=1) if request.rack_id == "b" else log(request)
+
+    with ScriptedBroker(layout, node_id=0) as leader, ScriptedBroker(layout, node_id=1) as follower:
+        leader.default(ApiKey.FETCH, lead)
+        leader.default(ApiKey.LIST_OFFSETS, offsets_answer)
+        follower.default(ApiKey.FETCH, log)
+        yield leader, follower
+
+
+def asked_racks(broker: ScriptedBroker) -> list[str]:
+    return [request.rack_id for request in broker.received(ApiKey.FETCH)]
+
+
+def test_a_client_in_a_rack_reads_where_the_leader_says(
+    racks: tuple[ScriptedBroker, ScriptedBroker],
+) -> None:
+    leader, follower = racks
+    found = list(fetcher(leader, client_rack="b"))
+    assert [one.broker_id for one in found] == [1, 1, 1]
+    assert (asked_racks(leader), asked_offsets(leader)) == (["b"], [0])
+    assert (asked_racks(follower), asked_offsets(follower)) == (["", "", ""], [0, 4, 5])
+    assert read(fetcher(leader)) == TEN  # without a rack
+    assert asked_racks(leader) == ["b", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Close(),
+        answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        answer(error=ErrorCode.OFFSET_OUT_OF_RANGE),
+        answer(error=ErrorCode.OFFSET_NOT_AVAILABLE),
+    ],
+)
+def test_a_replica_that_fails_is_left_for_the_leader(
+    racks: tuple[ScriptedBroker, ScriptedBroker], failure: Any
+) -> None:
+    leader, follower = racks
+    follower.script(ApiKey.FETCH, log_of((0, 4)), failure)
+    assert read(fetcher(leader, client_rack="b")) == TEN
+    assert asked_offsets(follower) == [0, 4]
+    assert (asked_racks(leader), asked_offsets(leader)) == (["b", "", ""], [0, 4, 5])
+
+
+def test_a_replica_that_is_gone_is_left_for_the_leader(
+    racks: tuple[ScriptedBroker, ScriptedBroker],
+) -> None:
+    leader, follower = racks
+    follower.close()
+    assert read(fetcher(leader, client_rack="b")) == TEN
+    assert asked_racks(leader) == ["b", "", "", ""]
+
+
+def test_the_leader_is_asked_again_where_to_read_after_a_while(
+    racks: tuple[ScriptedBroker, ScriptedBroker],
+) -> None:
+    leader, follower = racks
+    clock = ManualClock()
+    reader = fetcher(leader, end=5, clock=clock, client_rack="b", metadata_max_age_ms=60_000)
+    first = next(reader)
+    until(lambda: asked_offsets(follower) == [0, 4])
+    reader.advance(3)
+    clock.advance(60)
+    assert read(iter([first, *reader])) == [*TEN[:4], *TEN[3:5]]
+    assert (asked_racks(leader), asked_offsets(leader)) == (["b", "b"], [0, 3])
+    assert asked_offsets(follower) == [0, 4, 3, 4]
 
 
 def test_a_failure_that_lasts_is_raised_when_there_is_no_time(

@@ -38,8 +38,8 @@ def polled(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     return found
 
 
-def failing(code: ErrorCode) -> FetchResponse:
-    partition = PartitionData(error_code=code, records=b"")
+def failing(code: ErrorCode, read_at: int = -1) -> FetchResponse:
+    partition = PartitionData(error_code=code, records=b"", preferred_read_replica=read_at)
     return FetchResponse(responses=(FetchableTopicResponse(topic=TOPIC, partitions=(partition,)),))
 
 
@@ -105,3 +105,19 @@ def test_what_cannot_be_mended_is_raised() -> None:
         with pytest.raises(ServerError, match="TOPIC_AUTHORIZATION_FAILED"):
             consumer.poll(90.0)
         assert [r.offset for r in polled(consumer, 2)] == [0, 1]
+
+
+@pytest.mark.parametrize("failure", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE])
+def test_a_client_in_a_rack_reads_where_the_leader_says_until_that_fails(failure: ErrorCode) -> None:
+    log = ScriptedLog(batches(range(2), range(2, 4)))
+    with (
+        reading(log, client_rack="b", retry_backoff_ms=1) as (consumer, leader),
+        ScriptedBroker(leader.layout, node_id=1) as follower,
+    ):
+        leader.script(ApiKey.FETCH, failing(ErrorCode.NONE, read_at=1))
+        follower.script(ApiKey.FETCH, log.fetch, log.fetch, failing(failure))
+        assert [r.offset for r in polled(consumer, 4)] == [0, 1, 2, 3]
+        log.append(batches(range(4, 6)))
+        assert [r.offset for r in polled(consumer, 2)] == [4, 5]
+        assert [r.rack_id for r in follower.received(ApiKey.FETCH)] == [""] * 3
+        assert [r.rack_id for r in leader.received(ApiKey.FETCH)][:2] == ["b", ""]

@@ -22,7 +22,7 @@ WHAT = "Apache Kafka"
 _START_SECONDS = 120
 _TOOL_SECONDS = 120
 _LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
-_STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
+_STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
 """Without ZooKeeper, and with it."""
 
 
