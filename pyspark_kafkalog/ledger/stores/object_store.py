@@ -378,7 +378,7 @@ class Lease:
                 raise LoadBusy(self._busy(found))
             now = self._clock.monotonic()
             # While the store did not answer us, it may not have answered the holder either.
-            if found is None or seen is None or now - asked > _RENEWAL_S:
+            if found is None or seen is None or now - asked > _LEASE_S:
                 seen, since = found, now
             self._clock.sleep(_RENEWAL_S / 10)
 

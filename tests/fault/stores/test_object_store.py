@@ -295,6 +295,28 @@ def test_a_lock_whose_answer_is_lost_is_held(
     assert clock.monotonic() < ManualClock().monotonic() + 5  # nobody's lease was waited for
 
 
+def test_a_lock_is_left_to_its_holder_who_could_not_renew_it_while_the_store_was_away(
+    url: str, gate: Gate, port: int
+) -> None:
+    clock = ManualClock()
+    s3 = ObjectStore(url, clock)
+    s3.replace(".lock", b'{"holder": "driver 17"}')
+    lock = {"Bucket": BUCKET, "Key": f"{object_clients.address_of(url).prefix}/.lock"}
+    began = clock.monotonic()
+    holder = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}")
+
+    def weather(_: object) -> str:
+        passed_s = clock.monotonic() - began
+        if passed_s > 40:
+            holder.put_object(**lock, Body=b'{"holder": "driver 17", "beat": 1}')
+        return "503" if 0 < passed_s < 30 else ""
+
+    gate.weather = weather
+    with pytest.raises(LoadBusy, match="held by driver 17"), s3.hold(".lock", "driver 18"):
+        pass
+    assert clock.monotonic() > began + 40
+
+
 def test_a_lock_that_this_process_left_is_taken_at_once(url: str, gate: Gate) -> None:
     """The store was away when it was to be removed."""
     clock = ManualClock()
