@@ -81,6 +81,18 @@ def test_a_nightly_load_with_all_that_befalls_it(nightly: Nightly) -> None:
     assert nightly.load()["rows"] == [*after_two["rows"], [4, 15]]
 
 
+def test_what_an_aborted_load_leaves_at_s3_goes(s3a: SparkProcess, own_broker: Any, topic_name: str) -> None:
+    """S3A marks the directory that it has emptied."""
+    root = f"s3a://{BUCKET}/{topic_name} table"
+    nightly = Nightly(s3a, root, own_broker.bootstrap_servers, topic_name, [])
+    nightly.produce(*range(6))
+    assert nightly.load("aborted") == {"directories": ["load=00000001/kl_run"]}
+    assert nightly.load()["number"] == 1
+    assert nightly.call("directories") == {"directories": ["load=00000001/kl_run"]}
+    assert nightly.call("cleaned")["unlisted"] == 0
+    assert nightly.call("directories") == {"directories": []}
+
+
 def test_what_marks_a_directory_is_not_a_file_of_the_load(
     abfs: SparkAtAzure, own_broker: Any, topic_name: str
 ) -> None:

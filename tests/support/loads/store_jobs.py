@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pyspark_kafkalog as kafkalog
@@ -32,6 +33,22 @@ def died(spark: Any, *, root: str, by: list[str], options: dict[str, str]) -> No
             raise RuntimeError("killed")
     except RuntimeError:
         return
+
+
+def aborted(spark: Any, *, root: str, by: list[str], options: dict[str, str]) -> dict[str, Any]:
+    """A load whose write fails, and the directories that it leaves."""
+    with (
+        suppress(Exception),
+        kafkalog.load(spark, name=NAME, offsets=f"{root}/_offsets", **options) as load,
+    ):
+        failing = load.df.selectExpr("*", "raise_error(topic) failed")
+        load.write_parquet(f"{root}/table", failing, partition_by=by)
+    return directories(spark, root=root)
+
+
+def directories(_spark: Any, *, root: str) -> dict[str, Any]:
+    found = sorted(one.name for one in open_store(f"{root}/table").directories(""))
+    return {"directories": [name.rpartition("=")[0] for name in found]}
 
 
 def compacted(spark: Any, *, root: str) -> dict[str, Any]:
