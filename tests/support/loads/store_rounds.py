@@ -19,7 +19,7 @@ from tests.support.ledger.s3_server import BUCKET, CONDITIONS, Gate
 from tests.support.loads.load_rounds import LoadRound
 from tests.support.loads.spark_driver import DRIVER_POINTS
 
-DRIZZLE = {"lost": 0.01, "late 500": 0.01, "500": 0.01, "503": 0.01, "429": 0.01, "slow": 0.01}
+DRIZZLE = {"lost": 0.01, "late 500": 0.01, "500": 0.01, "503": 0.01, "429": 0.01, "slow": 0.01, "cut": 0.01}
 """Share of the requests."""
 
 CONFLICTS = {"409": 0.05, "late 409": 0.02, "412": 0.02}
