@@ -177,7 +177,9 @@ class ServerError(KafkaError):
     def __init__(self, code: ErrorCode | int, message: str = "") -> None:
         self.code = ErrorCode.of(code)
         name = self.code.name if self.code == code else f"error code {int(code)}"
-        super().__init__(f"{name}: {message}" if message else name)
+        if name not in message:
+            message = f"{name}: {message}" if message else name
+        super().__init__(message)
 
 
 class CorruptMessage(KafkaError):
@@ -420,6 +422,23 @@ def error_for(code: ErrorCode | int, message: str) -> KafkaError:
     """The exception for an error code in a broker's response."""
     cls = _BY_CODE.get(ErrorCode.of(code))
     return cls(message) if cls is not None else ServerError(code, message)
+
+
+def reason(
+    code: ErrorCode, operation: str, *, topic: str = "", group: str = "", transactional_id: str = "",
+    said: str | None = None,
+) -> str:  # fmt: skip
+    """Why a broker refused: the missing right; else what it ``said``, or the code's name."""
+    resource = {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: topic and f"topic {topic}",
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: group and f"group {group}",
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: transactional_id
+        and f"transactional id {transactional_id}",
+    }.get(code)
+    if resource:
+        return f"this needs {operation} on {resource}"
+    return (said or code.name).removeprefix(f"{code.name}: ")  # some brokers repeat it
 
 
 class LoadError(KafkaError):

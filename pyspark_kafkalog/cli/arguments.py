@@ -24,7 +24,7 @@ from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.config.client_config import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.definition import masked, parse_layers
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for, reason
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -143,7 +143,7 @@ def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicM
     """Raises `KafkaError` if it does not exist or cannot be described."""
     topic = cluster.metadata([name], refresh=refresh).topics[name]
     if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        raise error_for(topic.error, f"topic {name!r}: {topic.error.name}")
+        raise error_for(topic.error, f"topic {name!r}: {reason(topic.error, 'Describe', topic=name)}")
     if not topic.partitions:
         raise UnknownTopicOrPartition(f"topic {name!r} does not exist on {cluster.config.bootstrap_servers}")
     return topic

@@ -14,7 +14,14 @@ from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_
 from pyspark_kafkalog.client.groups import ask_every_broker, coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import TransactionCoordinator
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTxnState, UnsupportedVersion, error_for
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTxnState,
+    UnsupportedVersion,
+    error_for,
+    reason,
+)
 from pyspark_kafkalog.protocol.api.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -94,7 +101,7 @@ def create_topics(
 
     with cluster_at(where) as cluster:
         answer = _ask_controller(cluster, "creating topics", request, timeout_ms, lambda a: a.topics)
-    _check("topic", answer.topics, [topic.name for topic in topics])
+    _check("Create", answer.topics, [topic.name for topic in topics])
 
 
 def delete_topics(where: Where, names: Sequence[str], *, timeout_ms: int = 30_000) -> None:
@@ -110,7 +117,7 @@ def delete_topics(where: Where, names: Sequence[str], *, timeout_ms: int = 30_00
         answer = _ask_controller(cluster, "deleting topics", request, timeout_ms, lambda a: a.responses)
         for name in names:
             cluster.forget(name)
-    _check("topic", answer.responses, names)
+    _check("Delete", answer.responses, names)
 
 
 def create_partitions(where: Where, totals: Mapping[str, int], *, timeout_ms: int = 30_000) -> None:
@@ -123,7 +130,7 @@ def create_partitions(where: Where, totals: Mapping[str, int], *, timeout_ms: in
         )
         for name in totals:
             cluster.forget(name)
-    _check("topic", answer.results, list(totals))
+    _check("Alter", answer.results, list(totals))
 
 
 def delete_records(
@@ -150,7 +157,9 @@ def delete_records(
                     tp = TopicPartition(topic.name, result.partition_index)
                     if result.error_code != ErrorCode.NONE:
                         cluster.forget(tp.topic)
-                        raise error_for(result.error_code, f"records of {tp} before offset {before.get(tp)}")
+                        why = reason(result.error_code, "Delete", topic=tp.topic)
+                        doing = f"records of {tp} before offset {before.get(tp)}"
+                        raise error_for(result.error_code, f"{doing}: {why}")
                     begins[tp] = result.low_watermark
         return begins
 
@@ -177,7 +186,7 @@ def alter_topic_configs(
         answer = _ask_controller(
             cluster, "changing a topic", lambda _: request, timeout_ms, lambda a: a.responses
         )
-    _checked(answer.responses, "IncrementalAlterConfigs", "topic", name)
+    _checked(answer.responses, "AlterConfigs", "topic", name)
 
 
 def describe_configs(
@@ -263,29 +272,31 @@ def _ask_controller(
     return _retrying(cluster, doing, timeout_ms, ask)
 
 
-def _check(what: str, results: Iterable[Any], asked: Sequence[str]) -> None:
+def _check(operation: str, results: Iterable[Any], asked: Sequence[str]) -> None:
     failed = [result for result in results if result.error_code != ErrorCode.NONE]
     if not failed:
         return
     order = {name: place for place, name in enumerate(asked)}
     failed.sort(key=lambda result: order.get(result.name, len(order)))
     raise error_for(
-        failed[0].error_code, "; ".join(_text(what, str(result.name), result) for result in failed)
+        failed[0].error_code,
+        "; ".join(_text(operation, "topic", str(result.name), result) for result in failed),
     )
 
 
-def _checked(results: Sequence[Any], api: str, what: str, name: str) -> Any:
+def _checked(results: Sequence[Any], operation: str, what: str, name: str) -> Any:
     if not results:
-        raise InvalidRequest(f"the {api} response lacks {name}")
+        raise InvalidRequest(f"the {operation} response lacks {name}")
     if results[0].error_code != ErrorCode.NONE:
-        raise error_for(results[0].error_code, _text(what, name, results[0]))
+        raise error_for(results[0].error_code, _text(operation, what, name, results[0]))
     return results[0]
 
 
-def _text(what: str, name: str, result: Any) -> str:
-    said = getattr(result, "error_message", None) or result.error_code.name
-    # Some brokers' messages begin with the code's name, as the error's text does.
-    return f"{what} {name}: {said.removeprefix(f'{result.error_code.name}: ')}"
+def _text(operation: str, what: str, name: str, result: Any) -> str:
+    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"{what} {name} does not exist"
+    why = reason(result.error_code, operation, topic=name, said=getattr(result, "error_message", None))
+    return f"{what} {name}: {why}"
 
 
 _PATTERNS_SINCE = 1  # before this version (Kafka 2.0) ACLs and filters have literal names only
@@ -350,7 +361,8 @@ def _acl(kind: int, name: str, pattern: int, entry: Any) -> Acl:
 def _check_acls(doing: str, results: Iterable[Any]) -> None:
     failed = [each for each in results if each.error_code != ErrorCode.NONE]
     if failed:
-        texts = dict.fromkeys(each.error_message or each.error_code.name for each in failed)
+        right = "Describe" if doing.startswith("listing") else "Alter"
+        texts = dict.fromkeys(reason(each.error_code, right, said=each.error_message) for each in failed)
         raise error_for(failed[0].error_code, f"{doing}: {'; '.join(texts)}")
 
 
@@ -439,7 +451,8 @@ def _described(connection: Connection, transactional_id: str, deadline: Deadline
         )
     if found.error_code != ErrorCode.NONE:
         unknown = found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        why = "there is no such id" if unknown else found.error_code.name
+        denied = reason(found.error_code, "Describe", transactional_id=transactional_id)
+        why = "there is no such id" if unknown else denied
         raise error_for(found.error_code, f"{connection.peer}: transactional id {transactional_id!r}: {why}")
     partitions = [TopicPartition(row.topic, number) for row in found.topics for number in row.partitions]
     return TransactionDescription(

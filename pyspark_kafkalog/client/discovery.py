@@ -24,6 +24,7 @@ from pyspark_kafkalog.errors import (
     ErrorCode,
     KafkaError,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.protocol.api.metadata import (
     MetadataRequest,
@@ -152,7 +153,7 @@ class Cluster:
         topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             unknown = topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            why = "no such topic" if unknown else topic.error.name
+            why = "no such topic" if unknown else reason(topic.error, "Describe", topic=tp.topic)
             raise error_for(topic.error, f"topic {tp.topic}: {why}")
         found = topic.partitions.get(tp.partition)
         if found is None and topic.error == ErrorCode.NONE:

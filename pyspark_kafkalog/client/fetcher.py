@@ -24,6 +24,7 @@ from pyspark_kafkalog.errors import (
     OffsetOutOfRange,
     RequestTimedOut,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, first_entry_is_whole, next_offset_after
 from pyspark_kafkalog.protocol.api.fetch import (
@@ -170,7 +171,8 @@ class PartitionFetcher:
         answer: FetchResponse = flight.connection.receive(flight.ticket, deadline=deadline)
         peer = flight.connection.peer
         if answer.error_code != ErrorCode.NONE:
-            raise error_for(answer.error_code, f"{peer}: fetch of {self.tp}: {answer.error_code.name}")
+            why = reason(answer.error_code, "Read", topic=self.tp.topic)
+            raise error_for(answer.error_code, f"{peer}: fetch of {self.tp}: {why}")
         for topic in answer.responses:
             for partition in topic.partitions:
                 if topic.topic == self.tp.topic and partition.partition_index == self.tp.partition:
@@ -179,7 +181,8 @@ class PartitionFetcher:
 
     def _take(self, flight: _FetchInFlight, answer: PartitionData, deadline: Deadline) -> Fetched | None:
         if answer.error_code != ErrorCode.NONE:
-            text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {answer.error_code.name}"
+            why = reason(answer.error_code, "Read", topic=self.tp.topic)
+            text = f"{flight.connection.peer}: {self.tp} at offset {flight.offset}: {why}"
             raise error_for(answer.error_code, text)
         data = memoryview(answer.records) if answer.records is not None else memoryview(b"")
         if not first_entry_is_whole(data) and not (

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_at
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for
+from pyspark_kafkalog.errors import CommitFailed, ErrorCode, InvalidRequest, KafkaError, error_for, reason
 from pyspark_kafkalog.protocol.api.consumer_groups import ConsumerGroupDescribeRequest, DescribedAssignment
 from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitRequest,
@@ -81,7 +81,7 @@ def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline
     if found is None:
         raise InvalidRequest(f"{asked.peer}: the FindCoordinator response lacks {what}")
     if found.error_code != ErrorCode.NONE:
-        why = found.error_message or found.error_code.name
+        why = reason(found.error_code, "Describe", group=key, transactional_id=key, said=found.error_message)
         raise error_for(found.error_code, f"{asked.peer}: no coordinator for {what}: {why}")
     if found.node_id not in cluster.metadata([], deadline=deadline).brokers:
         cluster.metadata([], refresh=True, deadline=deadline)
@@ -177,7 +177,8 @@ def ask_every_broker(cluster: Cluster, doing: str, request: Any, deadline: Deadl
             connection = cluster.connection(node_id, limit)
             answer = connection.request(request, deadline=limit)
             if answer.error_code != ErrorCode.NONE:
-                raise error_for(answer.error_code, f"{connection.peer}: {doing}: {answer.error_code.name}")
+                why = reason(answer.error_code, "Describe")
+                raise error_for(answer.error_code, f"{connection.peer}: {doing}: {why}")
             answers.append(answer)
         return answers
 
@@ -197,7 +198,7 @@ def describe_group(where: Where, group: str, *, deadline: Deadline | None = None
             newer = _newer_group(connection, group, limit)
             return newer or GroupDescription(group, DEAD, "", "", ())
         if found.error_code != ErrorCode.NONE:
-            raise error_for(found.error_code, f"{connection.peer}: group {group!r}: {found.error_code.name}")
+            raise _refusal(connection, group, found.error_code, "Describe")
         consumers = found.protocol_type == PROTOCOL_TYPE
         members = tuple(_member(member, consumers) for member in found.members)
         return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
@@ -213,7 +214,7 @@ def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | N
             answer = connection.request(DeleteGroupsRequest((group,)), deadline=limit)
             for result in answer.results:
                 if result.error_code != ErrorCode.NONE:
-                    raise _refusal(connection, group, result.error_code)
+                    raise _refusal(connection, group, result.error_code, "Delete")
 
         _at_coordinator(where, group, "deleting", ask, deadline)
 
@@ -233,10 +234,11 @@ def delete_group_offsets(
 
     def ask(connection: Connection, limit: Deadline) -> None:
         answer = connection.request(OffsetDeleteRequest(group, topics), deadline=limit)
-        parts = [part.error_code for topic in answer.topics for part in topic.partitions]
-        for code in (answer.error_code, *parts):
+        if answer.error_code != ErrorCode.NONE:
+            raise _refusal(connection, group, answer.error_code, "Delete")
+        for tp, code in error_codes(answer.topics).items():
             if code != ErrorCode.NONE:
-                raise _refusal(connection, group, code)
+                raise _refusal(connection, group, code, "Read", tp.topic)
 
     if topics:
         _at_coordinator(where, group, "deleting offsets of", ask, deadline)
@@ -306,7 +308,9 @@ def commit_offsets(
             del left[tp]
         # A final error has precedence: it ends the whole commit.
         for tp, code in sorted(failed.items(), key=lambda item: item[1].retriable):
-            raise _commit_failure(code, f"{connection.peer}: committing {tp} for group {group!r}", member)
+            why = reason(code, "Read", topic=tp.topic, group=group)
+            doing = f"{connection.peer}: committing {tp} for group {group!r}"
+            raise _commit_failure(code, doing, member, why)
 
     _at_coordinator(where, group, "committing for", ask, deadline)
 
@@ -323,10 +327,11 @@ def _newer_group(connection: Connection, group: str, deadline: Deadline) -> Grou
         return None
     answer = connection.request(ConsumerGroupDescribeRequest((group,)), deadline=deadline)
     found = next((g for g in answer.groups if g.group_id == group), None)
-    if found is None or found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    # Kafka 3.7 to 3.9 answer UNSUPPORTED_VERSION unless groups of this kind are switched on.
+    if found is None or found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if found.error_code != ErrorCode.NONE:
-        raise _refusal(connection, group, found.error_code)
+        raise _refusal(connection, group, found.error_code, "Describe")
     members = tuple(
         MemberDescription(
             member.member_id,
@@ -348,12 +353,14 @@ def _named(assignment: DescribedAssignment) -> tuple[TopicPartition, ...]:
     return tuple(sorted(TopicPartition(row.topic_name, number) for row in rows for number in row.partitions))
 
 
-def _refusal(connection: Connection, group: str, code: ErrorCode) -> KafkaError:
+def _refusal(
+    connection: Connection, group: str, code: ErrorCode, operation: str, topic: str = ""
+) -> KafkaError:
     why = {
         ErrorCode.NON_EMPTY_GROUP: "it has members: stop them first",
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "members are subscribed to the topic: stop them first",
         ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
-    }.get(code, code.name)
+    }.get(code) or reason(code, operation, group=group, topic=topic)
     return error_for(code, f"{connection.peer}: group {group!r}: {why}")
 
 
@@ -388,7 +395,8 @@ def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartit
     if one is None:
         raise InvalidRequest(f"{peer}: the OffsetFetch response lacks group {group!r}")
     if one.error_code != ErrorCode.NONE:
-        raise error_for(one.error_code, f"{peer}: offsets of group {group!r}: {one.error_code.name}")
+        why = reason(one.error_code, "Describe", group=group)
+        raise error_for(one.error_code, f"{peer}: offsets of group {group!r}: {why}")
     found = {}
     for topic in one.topics:
         for part in topic.partitions:
@@ -396,7 +404,8 @@ def _taken(answer: Any, version: int, group: str, peer: str) -> dict[TopicPartit
             if version < _ALL_VERSION and part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 continue  # this means that there is no offset
             if part.error_code != ErrorCode.NONE:
-                text = f"{peer}: offset of group {group!r} for {tp}: {part.error_code.name}"
+                why = reason(part.error_code, "Describe", topic=topic.name, group=group)
+                text = f"{peer}: offset of group {group!r} for {tp}: {why}"
                 raise error_for(part.error_code, text)
             if part.committed_offset >= 0:
                 found[tp] = CommittedOffset(
@@ -437,7 +446,7 @@ def _failures(answer: Any, asked: Collection[TopicPartition], peer: str) -> dict
     return {tp: codes[tp] for tp in asked if codes[tp] != ErrorCode.NONE}
 
 
-def _commit_failure(code: ErrorCode, doing: str, member: Committer) -> KafkaError:
+def _commit_failure(code: ErrorCode, doing: str, member: Committer, why: str) -> KafkaError:
     if code in _NOT_A_MEMBER and member != OUTSIDE:
         return CommitFailed(
             code,
@@ -446,6 +455,6 @@ def _commit_failure(code: ErrorCode, doing: str, member: Committer) -> KafkaErro
         )
     if code in _NOT_A_MEMBER:
         why = "the group has members, and only they may commit for it: stop them, or use another group"
-    else:
-        why = "no such topic or partition" if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code.name
+    elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        why = "no such topic or partition"
     return error_for(code, f"{doing}: {why}")

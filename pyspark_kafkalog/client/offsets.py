@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.client.discovery import Cluster, Leader, by_topic
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    UnsupportedVersion,
+    error_for,
+    reason,
+)
 from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -145,7 +152,8 @@ def _take(
             elif part.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
                 found[tp] = _NONE_THAT_LATE
             elif failure is None or failure.retriable:
-                failure = error_for(part.error_code, f"{peer}: {tp}: {part.error_code.name}")
+                why = reason(part.error_code, "Describe", topic=tp.topic)
+                failure = error_for(part.error_code, f"{peer}: {tp}: {why}")
     if missing:
         names = ", ".join(map(str, sorted(missing)))
         raise InvalidRequest(f"{peer}: the ListOffsets response lacks {names}")

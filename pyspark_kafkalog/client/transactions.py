@@ -18,7 +18,14 @@ from pyspark_kafkalog.client.groups import (
     find_coordinator,
 )
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError, UnsupportedVersion, error_for
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    UnsupportedVersion,
+    error_for,
+    reason,
+)
 from pyspark_kafkalog.protocol.api.metadata import CoordinatorType
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
 from pyspark_kafkalog.protocol.api.transactions import (
@@ -130,7 +137,7 @@ class TransactionCoordinator:
 
     def add_offsets(self, producer: ProducerEpoch, group: str, deadline: Deadline) -> None:
         request = AddOffsetsToTxnRequest(self.transactional_id, *producer, group)
-        self._ask("adding a group to the transaction", request, deadline)
+        self._ask("adding a group to the transaction", request, deadline, group)
 
     def commit_offsets(
         self, producer: ProducerEpoch, committer: GroupMetadata, offsets: Offsets, deadline: Deadline
@@ -148,7 +155,7 @@ class TransactionCoordinator:
                 for tp in asked:
                     if codes.get(tp) == ErrorCode.NONE:
                         del left[tp]
-                self._check_each(codes, asked, "TxnOffsetCommit", connection.peer)
+                self._check_each(codes, asked, "TxnOffsetCommit", connection.peer, committer.group)
             except KafkaError as e:
                 attempts.failed(e)
 
@@ -157,10 +164,10 @@ class TransactionCoordinator:
         request = EndTxnRequest(self.transactional_id, *producer, commit)
         self._ask("committing" if commit else "aborting", request, deadline)
 
-    def _ask(self, doing: str, request: Any, deadline: Deadline) -> None:
+    def _ask(self, doing: str, request: Any, deadline: Deadline, group: str = "") -> None:
         def ask(connection: Connection) -> None:
             answer = connection.request(request, deadline=deadline)
-            self._check(answer.error_code, connection.peer)
+            self._check(answer.error_code, connection.peer, group=group)
 
         self._at_coordinator(doing, ask, deadline)
 
@@ -189,17 +196,24 @@ class TransactionCoordinator:
             self._node_id = find_coordinator(self._cluster, kind, self.transactional_id, deadline)
         return self._cluster.connection(self._node_id, deadline)
 
-    def _check(self, code: ErrorCode, peer: str, what: str = "") -> None:
+    def _check(
+        self, code: ErrorCode, peer: str, *, tp: TopicPartition | None = None, group: str = ""
+    ) -> None:
         if code == ErrorCode.NONE:
             return
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
             code = ErrorCode.PRODUCER_FENCED  # the name in Kafka before 2.7
-        reason = _REASONS.get(code, code.name)
-        raise error_for(code, f"{peer}: transactional id {self.transactional_id!r}{what}: {reason}")
+        of_id, topic = self.transactional_id, tp.topic if tp is not None else ""
+        is_read = group and code != ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        right = "Read" if is_read else "Write"
+        why = _REASONS.get(code) or reason(code, right, topic=topic, group=group, transactional_id=of_id)
+        where = f", {tp}" if tp is not None else ""
+        raise error_for(code, f"{peer}: transactional id {of_id!r}{where}: {why}")
 
     def _check_each(
-        self, codes: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], api: str, peer: str
-    ) -> None:
+        self, codes: Mapping[TopicPartition, ErrorCode], asked: Iterable[TopicPartition], api: str, peer: str,
+        group: str = "",
+    ) -> None:  # fmt: skip
         """Raise the error of one partition, preferably a final one."""
         missing = sorted(str(tp) for tp in asked if tp not in codes)
         if missing:
@@ -211,7 +225,7 @@ class TransactionCoordinator:
             if code != ErrorCode.NONE
         )
         for _, _, tp in order:
-            self._check(codes[tp], peer, f", {tp}")
+            self._check(codes[tp], peer, tp=tp, group=group)
 
 
 def committable(given: int | CommittedOffset) -> CommittedOffset:

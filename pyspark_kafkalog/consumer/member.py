@@ -16,7 +16,7 @@ from typing import Any
 from pyspark_kafkalog.client.discovery import TopicMetadata
 from pyspark_kafkalog.client.groups import Committer
 from pyspark_kafkalog.config.client_config import GroupConsumerConfig
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, error_for, reason
 from pyspark_kafkalog.protocol.api.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -144,7 +144,9 @@ class Backoff:
 
 
 def refused(group: str, code: ErrorCode, why: str | None = None) -> KafkaError:
-    return error_for(code, f"group {group!r}: {why or _WHY.get(code, code.name)}")
+    return error_for(
+        code, f"group {group!r}: {reason(code, 'Read', group=group, said=why or _WHY.get(code))}"
+    )
 
 
 _WHY = {

@@ -26,6 +26,7 @@ from pyspark_kafkalog.errors import (
     MessageTooLarge,
     RequestTimedOut,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.formats.message_set import (
     MAX_BATCH_BYTES,
@@ -371,7 +372,8 @@ class RecordFetcher:
             self._out_of_range(reading, error_for(part.error_code, text))
             return
         if part.error_code != ErrorCode.NONE:
-            text = f"{peer}: {reading.tp} at offset {offset}: {part.error_code.name}"
+            why = reason(part.error_code, "Read", topic=reading.tp.topic)
+            text = f"{peer}: {reading.tp} at offset {offset}: {why}"
             out_of_range = part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE  # of a replica: its leader knows
             code = ErrorCode.OFFSET_NOT_AVAILABLE if out_of_range else part.error_code
             self._postpone([reading], error_for(code, text))

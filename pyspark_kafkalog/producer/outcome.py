@@ -16,6 +16,7 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
     UnsupportedVersion,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.producer.accumulator import Accumulator
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
@@ -141,7 +142,7 @@ class OutcomeHandler:
             self.accumulator.settle(batch, error=error)
 
     def _error(self, batch: ProducerBatch, result: PartitionProduceResponse, peer: str) -> KafkaError:
-        detail = result.error_message or result.error_code.name
+        detail = reason(result.error_code, "Write", topic=batch.tp.topic, said=result.error_message)
         text = f"{peer}: {batch.tp}: {detail}"
         if result.error_code in _TOO_LARGE:
             return MessageTooLarge(

@@ -15,7 +15,14 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import ProducerEpoch
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, KafkaError, UnknownTopicOrPartition, error_for
+from pyspark_kafkalog.errors import (
+    ConnectionLost,
+    ErrorCode,
+    KafkaError,
+    UnknownTopicOrPartition,
+    error_for,
+    reason,
+)
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
 from pyspark_kafkalog.producer.columns import ANYWHERE, ArrowRows, Columns, Rows
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest, InitProducerIdResponse
@@ -51,7 +58,9 @@ class ProducerMetadata:
                     if found.error == ErrorCode.NONE and found.partitions:
                         return found
                     error = found.error or ErrorCode.LEADER_NOT_AVAILABLE
-                    raise error_for(error, f"topic {name}: {error.name}")
+                    unknown = error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    why = "it does not exist" if unknown else reason(error, "Describe", topic=name)
+                    raise error_for(error, f"topic {name}: {why}")
                 except KafkaError as e:
                     attempts.failed(e)
 
@@ -82,7 +91,12 @@ class ProducerMetadata:
         def ask(connection: Connection) -> InitProducerIdResponse:
             answer: InitProducerIdResponse = connection.request(request, deadline=deadline)
             if answer.error_code != ErrorCode.NONE:
-                raise error_for(answer.error_code, f"{connection.peer}: no producer id")
+                why = reason(answer.error_code, "IdempotentWrite")
+                if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and self._names:
+                    # Since Kafka 2.8 Write on any topic includes this right.
+                    topics = ", ".join(sorted(self._names))
+                    why = f"this needs Write on topic {topics}; before Kafka 2.8 also IdempotentWrite"
+                raise error_for(answer.error_code, f"{connection.peer}: no producer id: {why}")
             return answer
 
         with self._held(deadline, "requesting a producer id"):

@@ -37,6 +37,7 @@ from pyspark_kafkalog.errors import (
     OffsetOutOfRange,
     UnsupportedVersion,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, next_offset_after
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES
@@ -464,7 +465,8 @@ class SimpleConsumer:
         self, reader: BrokerReader, one: FetchRequest, code: ErrorCode, deadline: Deadline
     ) -> KafkaError:
         if code != ErrorCode.OFFSET_OUT_OF_RANGE:
-            return error_for(code, f"{reader.peer}: {_name(one)} at offset {one.offset}: {code.name}")
+            why = reason(code, "Read", topic=one.topic)
+            return error_for(code, f"{reader.peer}: {_name(one)} at offset {one.offset}: {why}")
         first, last = (
             max(
                 reader.offsets_before(OffsetsRequest(one.topic, one.partition, time, 1), deadline), default=-1

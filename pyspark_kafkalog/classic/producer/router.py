@@ -20,7 +20,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07, ClassicProducerConfig
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for, reason
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, RegistryLayout, layout_of
@@ -232,7 +232,7 @@ class ClusterDirectory(BrokerDirectory):
         if error == ErrorCode.NONE and len(led) < max(len(all_of_them), 1):
             error = ErrorCode.LEADER_NOT_AVAILABLE
         if error != ErrorCode.NONE:
-            raise error_for(error, f"topic {topic}: {error.name}")
+            raise error_for(error, f"topic {topic}: {reason(error, 'Describe', topic=topic)}")
         return led, {id: BrokerNode(id, host, port) for id, (host, port) in live.items()}
 
 

@@ -30,6 +30,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     MessageTooLarge,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, encode_set
@@ -218,7 +219,7 @@ class BrokerWriter08:
                 raise InvalidRequest(f"{self.peer}: the produce response lacks {tp}")
             if part.error_code != ErrorCode.NONE:
                 self._partitions.pop(tp.topic, None)
-                why = part.error_message or part.error_code.name
+                why = reason(part.error_code, "Write", topic=tp.topic, said=part.error_message)
                 raise error_for(part.error_code, f"{self.peer}: {tp}: {why}")
 
     def _known(self, topic: str, deadline: Deadline) -> list[int]:
@@ -238,7 +239,7 @@ class BrokerWriter08:
         metadata = next((t for t in answer.topics if t.name == topic), None)
         if metadata is None or metadata.error_code != ErrorCode.NONE:
             code = metadata.error_code if metadata is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise error_for(code, f"{self.peer}: topic {topic}: {code.name}")
+            raise error_for(code, f"{self.peer}: topic {topic}: {reason(code, 'Describe', topic=topic)}")
         led = {p.partition_index: p.leader_id for p in metadata.partitions if p.leader_id != _NO_LEADER}
         ours = {broker.node_id for broker in answer.brokers if (broker.host, broker.port) == self._address}
         chosen = [number for number, leader in led.items() if leader in ours] or list(led)

@@ -41,6 +41,7 @@ from pyspark_kafkalog.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
     error_for,
+    reason,
 )
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
@@ -212,7 +213,8 @@ class KafkaCluster(SourceCluster):
         leaders: dict[TopicPartition, int] = {}
         for name, topic in topics.items():
             if topic.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise error_for(topic.error, f"topic {name!r} on {servers}: {topic.error.name}")
+                why = reason(topic.error, "Describe", topic=name)
+                raise error_for(topic.error, f"topic {name!r} on {servers}: {why}")
             if not topic.partitions and not missing_ok:
                 raise UnknownTopicOrPartition(f"topic {name!r} is not on {servers}")
             leaders |= {

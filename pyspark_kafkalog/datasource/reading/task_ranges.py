@@ -15,7 +15,7 @@ from math import floor
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
-from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, error_for
+from pyspark_kafkalog.errors import CorruptMessage, ErrorCode, error_for, reason
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from pyspark_kafkalog.types import TopicPartition
@@ -210,7 +210,8 @@ def _received(
     errors = [answer.error_code, *(part.error_code for part in parts)]
     for code in errors:
         if code not in _PASSED_OVER:
-            raise error_for(code, f"{connection.peer}: a sample of {partition}, offset {offset}: {code.name}")
+            why = reason(code, "Read", topic=partition.topic)
+            raise error_for(code, f"{connection.peer}: a sample of {partition}, offset {offset}: {why}")
     records = parts[0].records if parts else None
     return partition, offset, memoryview(records or b"")
 

@@ -25,7 +25,7 @@ from pyspark_kafkalog.datasource.sink.sink_transactions import (
     write_in_transaction,
     write_nothing,
 )
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, briefly
 from pyspark_kafkalog.producer.producer import Producer
 from pyspark_kafkalog.types import TopicPartition
 
@@ -59,6 +59,7 @@ class _Writer:
         self._options = options
         self._columns = check_sink_schema(schema, options)
 
+    @briefly
     def _write(self, iterator: Iterator[pa.RecordBatch], *, stream: bool) -> WriterCommitMessage:
         options = self._options
         context = TaskContext.get()

@@ -169,7 +169,7 @@ def test_a_topic_that_is_not_there_ends_both_commands() -> None:
     with ScriptedBroker() as broker:
         made = kafkalog("produce", "not-there", server=broker.address, said="x\n")
         assert made.returncode == 1
-        assert "<stdin>:1: topic not-there: UNKNOWN_TOPIC_OR_PARTITION" in made.stderr
+        assert "<stdin>:1: topic not-there: it does not exist" in made.stderr
         read = kafkalog("consume", "not-there", server=broker.address)
         assert (read.returncode, read.stdout) == (1, "")
         assert read.stderr == f"kafkalog: topic 'not-there' does not exist on {broker.address}\n"

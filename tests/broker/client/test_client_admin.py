@@ -88,7 +88,7 @@ def test_a_deleted_topic_is_gone(cluster: Cluster, topic_name: str) -> None:
     cluster.metadata([topic_name])
     delete_topics(cluster, [topic_name])
     assert cluster.metadata([topic_name]).topics[topic_name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    with pytest.raises(UnknownTopicOrPartition, match=topic_name):
+    with pytest.raises(UnknownTopicOrPartition, match=f"^topic {topic_name} does not exist$"):
         delete_topics(cluster, [topic_name])
 
 

@@ -417,7 +417,7 @@ def test_nonsense_is_an_error_that_names_the_broker(broker: ScriptedBroker, nons
 
 def test_a_final_error_of_the_broker_is_raised_at_once(broker: ScriptedBroker) -> None:
     broker.default(ApiKey.FETCH, answer(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(ServerError, match=r"t-0 at offset 0.*TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(ServerError, match=r"^TOPIC_AUTH\w+: .*t-0 at offset 0: this needs Read on topic t$"):
         next(fetcher(broker))
     assert asked_offsets(broker) == [0]
 
@@ -440,7 +440,7 @@ def test_a_topic_of_a_format_without_times_has_no_record_that_late(broker: Scrip
 
 def test_a_look_up_ends_with_a_final_error(broker: ScriptedBroker) -> None:
     broker.script(ApiKey.LIST_OFFSETS, offsets_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(ServerError, match=r"t-0: TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(ServerError, match=r"t-0: this needs Describe on topic t$"):
         lookup(broker, LATEST_TIMESTAMP)
 
 

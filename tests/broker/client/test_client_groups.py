@@ -19,6 +19,7 @@ from pyspark_kafkalog.client.groups import (
 )
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError, UnknownTopicOrPartition
+from pyspark_kafkalog.protocol.api import consumer_groups
 from pyspark_kafkalog.protocol.api.group_offsets import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -32,7 +33,11 @@ from pyspark_kafkalog.protocol.api.groups import (
     ListedGroup,
     ListGroupsResponse,
 )
-from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorResponse
+from pyspark_kafkalog.protocol.api.metadata import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.client.scripted_broker import Layout, ScriptedBroker
@@ -160,6 +165,24 @@ def test_the_groups_of_all_brokers_are_listed_once_all_have_loaded(
         ListGroupsResponse(groups=(ListedGroup("a", ""),)),
     )
     assert list_groups(cluster) == [GroupListing("a", "", ""), GroupListing("b", "consumer", "")]
+
+
+def test_a_group_unknown_to_a_broker_without_the_new_groups_does_not_exist() -> None:
+    # Kafka 3.9 lists the call, but refuses it unless group.coordinator.rebalance.protocols has "consumer".
+    with ScriptedBroker(versions={ApiKey.DESCRIBE_GROUPS: (0, 5)}) as broker:
+        broker.default(ApiKey.FIND_COORDINATOR, _coordinator_of)
+        dead = DescribedGroup(ErrorCode.NONE, None, "g", "Dead", "", "", ())
+        broker.default(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=(dead,)))
+        newer = consumer_groups.DescribedGroup(ErrorCode.UNSUPPORTED_VERSION, group_id="g")
+        refusal = consumer_groups.ConsumerGroupDescribeResponse(groups=(newer,))
+        broker.default(ApiKey.CONSUMER_GROUP_DESCRIBE, refusal)
+        assert describe_group(broker.address, "g") == GroupDescription("g", "Dead", "", "", ())
+        assert len(broker.received(ApiKey.CONSUMER_GROUP_DESCRIBE)) == 1
+
+
+def _coordinator_of(request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    found = (Coordinator(key, 0, HOST, 1) for key in request.coordinator_keys)
+    return FindCoordinatorResponse(coordinators=tuple(found))
 
 
 def test_members_are_described_with_what_they_read(

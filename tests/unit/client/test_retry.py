@@ -10,6 +10,8 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     ServerError,
     UnknownTopicOrPartition,
+    error_for,
+    reason,
 )
 from tests.support.manual_clock import ManualClock
 
@@ -102,3 +104,26 @@ def test_after_a_success_the_next_failure_is_the_first_again() -> None:
     attempts.failed(ConnectionLost("2"))
     attempts.succeeded()
     assert attempts.failures == 0
+
+
+def test_a_code_is_written_once_in_a_message() -> None:
+    denied = error_for(ErrorCode.REBALANCE_IN_PROGRESS, "group 'g': REBALANCE_IN_PROGRESS")
+    again = error_for(denied.code, f"reading: timed out; last error: {denied}")
+    assert str(denied) == "group 'g': REBALANCE_IN_PROGRESS"
+    assert str(again) == "reading: timed out; last error: group 'g': REBALANCE_IN_PROGRESS"
+    assert str(error_for(ErrorCode.REBALANCE_IN_PROGRESS, "g")) == "REBALANCE_IN_PROGRESS: g"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "this needs Read on topic t"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "this needs Read on group g"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this needs Read on the cluster"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Not for you."),  # the caller has no id
+        (ErrorCode.NOT_CONTROLLER, "Not for you."),
+    ],
+)
+def test_a_refusal_names_the_missing_right(code: ErrorCode, why: str) -> None:
+    assert reason(code, "Read", topic="t", group="g", said=f"{code.name}: Not for you.") == why
+    assert error_for(code, why).retriable == (code == ErrorCode.NOT_CONTROLLER)

@@ -214,7 +214,9 @@ def test_a_batch_that_failed_for_good_does_not_stop_those_after_it(
     producer = make(batch_size=1)
     deliveries = [producer.send("t", value) for value in numbered(20)]
     hold.set()
-    with pytest.raises(ServerError, match=r"TOPIC_AUTHORIZATION_FAILED.*scripted"):
+    with pytest.raises(
+        ServerError, match=r"^TOPIC_AUTHORIZATION_FAILED: .* t-0: this needs Write on topic t$"
+    ):
         deliveries[0].result(90)
     assert [delivery.result(90).offset for delivery in deliveries[1:]] == list(range(19))
     assert log.values() == numbered(20)[1:]
@@ -351,6 +353,16 @@ def test_a_broker_without_producer_ids_is_an_error_that_says_what_to_do(
     with pytest.raises(UnsupportedVersion, match=r"enable\.idempotence=false"):
         make().send("t", b"v").result(90)
     assert make(enable_idempotence="false").send("t", b"v").result(90).offset == 0
+
+
+def test_a_producer_that_may_not_write_says_which_right_it_needs_at_once(
+    broker: ScriptedBroker, make: Any
+) -> None:
+    denied = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    broker.default(ApiKey.INIT_PRODUCER_ID, denied)
+    with pytest.raises(ServerError, match=r"no producer id: this needs Write on topic t; before Kafka 2\.8"):
+        make().send("t", b"v").result(90)
+    assert len(broker.received(ApiKey.INIT_PRODUCER_ID)) == 1
 
 
 def test_zstd_needs_a_broker_that_knows_it(broker: ScriptedBroker, make: Any) -> None:
