@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=ClientConfig)
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SERVER = "KAFKALOG_BOOTSTRAP_SERVER"
+_SERVER, _SERVERS = "KAFKALOG_BOOTSTRAP_SERVER", "bootstrap.servers"
 Servers = Annotated[
     str, typer.Option("--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to start with: host:port,...")
 ]
@@ -47,7 +47,8 @@ DEFAULT_SERVER = "127.0.0.1:9092"
 
 _COMMAND_CONFIG = "KAFKALOG_COMMAND_CONFIG"
 _CommandConfig = Annotated[
-    Path | None, typer.Option(envvar=_COMMAND_CONFIG, help="File with client properties, such as sasl.*.")
+    Path | None,
+    typer.Option(envvar=_COMMAND_CONFIG, help="File of client properties, also bootstrap.servers."),
 ]
 _properties_file: ContextVar[Path | None] = ContextVar("command_config", default=None)
 
@@ -86,19 +87,26 @@ def _with_command_config(command: F) -> F:
         return command
 
     @wraps(command)
-    def run(*args: Any, command_config: Path | None = None, **kwargs: Any) -> Any:
+    def run(*args: Any, context: typer.Context, command_config: Path | None = None, **kwargs: Any) -> Any:
         token = _properties_file.set(command_config)
         try:
+            source = context.get_parameter_source("server")
+            if source is not None and source.name == "DEFAULT":
+                kwargs["server"] = command_properties().get(_SERVERS, kwargs["server"])
             return command(*args, **kwargs)
         finally:
             _properties_file.reset(token)
 
-    added = inspect.Parameter(
-        "command_config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_CommandConfig
-    )
-    parameters = [*signature.parameters.values(), added]
+    added = {"context": typer.Context, "command_config": _CommandConfig}
+    parameters = [
+        *signature.parameters.values(),
+        inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+        inspect.Parameter(
+            "command_config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_CommandConfig
+        ),
+    ]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, "command_config": _CommandConfig}
+    run.__annotations__ = {**command.__annotations__, **added}
     return run  # type: ignore[return-value]
 
 
@@ -114,7 +122,10 @@ def old_brokers() -> dict[str, str]:
 
 def client_config(cls: type[C], server: str, given: Mapping[str, object], source: str = "") -> C:
     """`InvalidConfig` names the option or variable that was set."""
+    from_file = command_properties()
     option = _SERVER if server == os.environ.get(_SERVER) else "--bootstrap-server"
+    if server == from_file.get(_SERVERS):
+        option = f"{_SERVERS} in {_properties_file.get()}"
     try:
         parse_addresses(server)
     except ValueError as e:
@@ -123,9 +134,9 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
         ) from None
     layers: list[tuple[str, Mapping[str, object]]] = [
         (_RELEASE, old_brokers()),
-        (str(_properties_file.get()), command_properties()),
+        (str(_properties_file.get()), from_file),
         (source, given),
-        (option, {"bootstrap.servers": server}),
+        (option, {_SERVERS: server}),
     ]
     return replace(parse_layers(cls, layers), servers_option=option)
 

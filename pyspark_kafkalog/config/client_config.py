@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
@@ -131,9 +132,48 @@ class ConnectionConfig(Config):
     )  # fmt: skip
 
 
+_OF_KAFKAS_CLIENTS = frozenset(
+    """
+acks allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter auto.offset.reset batch.size
+bootstrap.controllers buffer.memory check.crcs client.dns.lookup client.rack compression.gzip.level
+compression.lz4.level compression.type compression.zstd.level connections.max.idle.ms default.api.timeout.ms
+delivery.timeout.ms enable.auto.commit enable.idempotence enable.metrics.push exclude.internal.topics
+fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id group.instance.id group.protocol
+group.remote.assignor heartbeat.interval.ms interceptor.classes isolation.level key.deserializer
+key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection max.partition.fetch.bytes
+max.poll.interval.ms max.poll.records max.request.size metadata.max.idle.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partition.assignment.strategy
+partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms partitioner.class
+partitioner.ignore.keys reconnect.backoff.max.ms reconnect.backoff.ms sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.ticket.renew.jitter
+sasl.kerberos.ticket.renew.window.factor sasl.login.class sasl.login.connect.timeout.ms
+sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms
+sasl.login.retry.backoff.ms sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+sasl.oauthbearer.assertion.template.file sasl.oauthbearer.clock.skew.seconds
+sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+security.providers session.timeout.ms share.acknowledgement.mode socket.connection.setup.timeout.max.ms
+ssl.engine.factory.class ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm transaction.timeout.ms transaction.two.phase.commit.enable transactional.id
+value.deserializer value.serializer
+""".split()
+)
+"""Properties of Kafka's clients, 3.9 to 4.1, that not all clients here have."""
+
+
 @dataclass(frozen=True)
 class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
     """Properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
+
+    meaningless: ClassVar[frozenset[str]] = _OF_KAFKAS_CLIENTS
 
     servers_option: str = unlisted("bootstrap.servers")
     """The user's name of `bootstrap_servers`, for errors; empty if it is not an option."""

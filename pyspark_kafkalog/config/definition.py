@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -235,6 +235,9 @@ def prop_of(config: type[Config], field: str, default: Any = dataclasses.MISSING
 class Config:
     """*Thread-safe: immutable.* Base of configurations; checked however an instance is created."""
 
+    meaningless: ClassVar[frozenset[str]] = frozenset()
+    """Names that users may give, in files for other programs: ignored without a warning."""
+
     def __post_init__(self) -> None:
         for item in describe(type(self)):
             value = getattr(self, item.field)
@@ -331,7 +334,9 @@ def _known(
     items = describe(cls)
     names = {name: item for item in items for name in (item.name, *item.aliases)}
     for name in mapping:
-        if name not in names:
+        if name not in names and name in cls.meaningless:
+            logger.info("%s: %s has no meaning here and is ignored", source, name)
+        elif name not in names:
             warn_unknown(name, names, source)
     for item in items:
         given = [name for name in (item.name, *item.aliases) if mapping.get(name) is not None]

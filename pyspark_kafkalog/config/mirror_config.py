@@ -188,11 +188,12 @@ def mirror_config(properties: Mapping[str, object], *, source: str) -> Mirroring
         MirrorConfig, {name: value for name, value in properties.items() if name in own_names}, source=source
     )
     target_class = Target07Config if own.target_protocol == PROTOCOL_07 else ProducerConfig
-    known = own_names | {TARGET + name for name in _names_of(target_class)}
+    known = own_names | {TARGET + name for name in (*_names_of(target_class), *target_class.meaningless)}
     properties = with_families(target_class, properties, TARGET)
     for one in own.sources:
         source_class = _source_class(properties, f"{SOURCE}{one}.", source)
-        known |= {f"{SOURCE}{one}.{name}" for name in (*_names_of(source_class), "protocol")}
+        names = (*_names_of(source_class), *source_class.meaningless, "protocol")
+        known |= {f"{SOURCE}{one}.{name}" for name in names}
         properties = with_families(source_class, properties, f"{SOURCE}{one}.")
     for name in properties:
         if name not in known:

@@ -42,3 +42,11 @@ def test_records_and_times_come_back(server: str, topic: str) -> None:
     newest = kafkalog("offsets", topic, "--time", "newest", "--json", server=server)
     assert json.loads(newest.stdout.splitlines()[1])["offset"] is None
     assert json.loads(newest.stdout.splitlines()[0])["timestamp"] > 1_700_000_000_000
+
+
+def test_a_group_and_a_topic_that_are_not_there_are_said_not_to_exist(server: str) -> None:
+    described = kafkalog("groups", "describe", "nobody", server=server)
+    assert described.stderr == f"kafkalog: consumer group 'nobody' does not exist on {server}\n"
+    deleted = kafkalog("topics", "delete", "nowhere", "--yes", server=server)
+    assert deleted.stderr == "kafkalog: topic nowhere does not exist\n"
+    assert (described.returncode, deleted.returncode) == (1, 1)

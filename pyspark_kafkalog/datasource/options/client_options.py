@@ -75,7 +75,9 @@ def client_properties(
             if key != (name := _PREFIX + known[key].name.lower()) and name in given:
                 continue  # an alias
             values[known[key].field] = replace(known[key], name=key).read(text, "option")
-        elif warn_except is not None and key.startswith(_PREFIX) and key not in warn_except:
+        elif warn_except is None or not key.startswith(_PREFIX) or key in warn_except:
+            continue
+        elif key.removeprefix(_PREFIX) not in config.meaningless:
             warn_unknown(key, known, "options")
     return values
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.config.classic_config import KAFKA, PROTOCOL_07, PROTOCOL_08, ZOOKEEPER, Source07Config
-from pyspark_kafkalog.config.client_config import ConsumerConfig
+from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.definition import (
     Check,
     Config,
@@ -473,10 +473,13 @@ READ_OPTIONS = describe(SourceOptions)
 SINK_OPTIONS = describe(SinkOptions)
 
 
-def unknown_option(name: str, options: Sequence[Property]) -> InvalidConfig:
-    by_key = {option.name.lower(): option.name for option in options}
+def unknown_option(name: str, options: Sequence[Property], client: type[ClientConfig]) -> InvalidConfig:
+    """The error, with what was probably meant: an option, or a property of ``client`` without its prefix."""
+    properties = (each for item in describe(client) for each in (item.name, *item.aliases))
+    by_key = {each: f"kafka.{each}" for each in (*properties, *client.meaningless)}
+    by_key |= {option.name.lower(): option.name for option in options}
     near = nearest(name.lower(), by_key)
-    known = ", ".join(by_key.values()) + " and kafka.* properties"
+    known = ", ".join(option.name for option in options) + " and kafka.* properties"
     hint = f"Did you mean '{by_key[near]}'?" if near else f"Known: {known}"
     return InvalidConfig(f"Unknown option '{name}'. {hint}")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import describe
 from pyspark_kafkalog.datasource.options.client_options import check_partition_names, group_store, wire_config
 from pyspark_kafkalog.datasource.options.option_definitions import (
@@ -172,10 +173,10 @@ def _by_lower_name(given: Mapping[str, str]) -> dict[str, str]:
     """Options by their names in lower case. An error has the name as it was given."""
     for name in given:
         key = name.lower()
-        if key in REFUSED:
-            raise InvalidConfig(f"Kafka option '{name}' is not supported. {REFUSED[key]}")
+        if (refused := REFUSED.get(f"kafka.{key.removeprefix('kafka.')}")) is not None:
+            raise InvalidConfig(f"Kafka option '{name}' is not supported. {refused}")
         if key not in _OF_READS and key not in _OF_SINKS and not key.startswith("kafka."):
-            raise unknown_option(name, READ_OPTIONS)
+            raise unknown_option(name, READ_OPTIONS, ConsumerConfig)
     return {key.lower(): value for key, value in given.items()}
 
 

@@ -66,14 +66,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 def _check_names(given: Mapping[str, str]) -> None:
     for key in given:
-        if key in REFUSED:
-            raise InvalidConfig(f"Kafka option '{key}' is not supported. {REFUSED[key]}")
+        if (refused := REFUSED.get(f"kafka.{key.removeprefix('kafka.')}")) is not None:
+            raise InvalidConfig(f"Kafka option '{key}' is not supported. {refused}")
         if key in _OF_SINKS or key.startswith("kafka."):
             continue
         if key == "path":
             raise InvalidConfig("Unknown option 'path'. The option 'topic' says where rows go")
         if key not in _OF_READS:
-            raise unknown_option(key, SINK_OPTIONS)
+            raise unknown_option(key, SINK_OPTIONS, ProducerConfig)
         # A table made with SQL has one set of options for both directions.
         log.warning("option %s has no meaning in a write and is ignored", _OF_READS[key])
 
