@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
@@ -36,6 +38,7 @@ _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.2
 _NOT_FOUND = 404
 _TOO_MANY = 429
+_BETWEEN_URLS = re.compile(r"\s*,\s*(?=[a-z]+://)")  # a password may hold a comma
 _SERVER_FAILED = 500
 
 
@@ -123,21 +126,42 @@ class Schema:
     references: tuple[str, ...] = ()
 
 
+class _Server(NamedTuple):
+    url: str
+    headers: dict[str, str]
+
+    @classmethod
+    def of(cls, text: str) -> _Server:
+        try:
+            parts = urlsplit(text)
+            valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise InvalidConfig(
+                "a schema registry's URL is http://host:port or https://host:port; several are separated by "
+                "commas"
+            )
+        headers = {"Accept": _ACCEPT}
+        if parts.username is not None:
+            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+        address = parts.netloc.rpartition("@")[2]
+        return cls(urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", "")), headers)
+
+
 class Registry:
     """A client of one registry. *Thread-safe.* Schemas never change, so callers cache them."""
 
-    def __init__(self, url: str, *, timeout_seconds: float = 10.0) -> None:
-        """``url``: ``http://[user:password@]host:8081``. Raises `InvalidConfig` for others."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidConfig("a schema registry's URL is http://host:port or https://host:port")
-        address = parts.netloc.rpartition("@")[2]
-        self.url = urlunsplit((parts.scheme, address, parts.path.rstrip("/"), "", ""))
+    def __init__(self, urls: str, *, timeout_seconds: float = 10.0) -> None:
+        """``urls`` of its servers: ``http://[user:password@]host:8081,...``. Raises `InvalidConfig`."""
+        self._servers = tuple(map(_Server.of, _BETWEEN_URLS.split(urls.strip(" ,"))))
         self._timeout = timeout_seconds
-        self._headers = {"Accept": _ACCEPT}
-        if parts.username is not None:
-            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = "Basic " + base64.b64encode(secret.encode()).decode()
+
+    @property
+    def url(self) -> str:
+        """Of the server that answered last."""
+        return self._servers[0].url
 
     def by_id(self, schema_id: int) -> Schema | None:
         """The schema with this id, or None. Raises `RegistryError`."""
@@ -181,18 +205,23 @@ class Registry:
         return text
 
     def _get(self, path: str) -> dict[str, object] | None:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return self._ask(path)
-            except RegistryError:
-                if attempt == _ATTEMPTS:
-                    raise
-                time.sleep(_PAUSE_SECONDS * attempt)
-        return None
+        servers, failures = self._servers, dict[str, None]()
+        for attempt in range(_ATTEMPTS):
+            time.sleep(_PAUSE_SECONDS * attempt)
+            for server in servers:
+                try:
+                    found = self._ask(server, path)
+                except RegistryError as e:
+                    failures[str(e)] = None
+                    continue
+                self._servers = (server, *(other for other in servers if other is not server))
+                return found
+        raise RegistryError("; ".join(failures))
 
-    def _ask(self, path: str) -> dict[str, object] | None:
+    def _ask(self, server: _Server, path: str) -> dict[str, object] | None:
         """The answer; None for 404. `InvalidConfig` if a retry cannot help."""
-        request = Request(self.url + path, headers=self._headers)
+        place = server.url + path
+        request = Request(place, headers=server.headers)
         try:
             with urlopen(request, timeout=self._timeout) as response:
                 body = response.read(_MAX_BYTES + 1)
@@ -200,18 +229,18 @@ class Registry:
             with e:
                 if e.code == _NOT_FOUND:
                     return None
-                answered = f"{self.url}{path} answered {e.code} {e.reason}"
+                answered = f"{place} answered {e.code} {e.reason}"
             if e.code == _TOO_MANY or e.code >= _SERVER_FAILED:
                 raise RegistryError(answered) from None
             raise InvalidConfig(f"{answered}: check the registry's URL, user and password") from None
-        except (URLError, OSError) as e:
-            raise RegistryError(f"{self.url}{path}: {getattr(e, 'reason', e)}") from e
+        except (URLError, OSError, HTTPException) as e:
+            raise RegistryError(f"{place}: {getattr(e, 'reason', e)}") from e
         if len(body) > _MAX_BYTES:
-            raise InvalidConfig(f"{self.url}{path} answered more than {_MAX_BYTES} bytes")
+            raise InvalidConfig(f"{place} answered more than {_MAX_BYTES} bytes")
         try:
             found = json.loads(body)
         except ValueError as e:
-            raise InvalidConfig(f"{self.url}{path} did not answer in JSON: is it a schema registry?") from e
+            raise InvalidConfig(f"{place} did not answer in JSON: is it a schema registry?") from e
         if not isinstance(found, dict):
-            raise InvalidConfig(f"{self.url}{path} did not answer with an object: is it a schema registry?")
+            raise InvalidConfig(f"{place} did not answer with an object: is it a schema registry?")
         return found

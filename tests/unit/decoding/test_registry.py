@@ -63,7 +63,35 @@ def test_user_and_password_are_sent_and_never_shown(server: SchemaRegistry) -> N
     assert server.asked == ["/schemas/ids/7"] * 2
 
 
-@pytest.mark.parametrize("url", ["registry:8081", "file:///etc/passwd", "http://", "ftp://host"])
+def test_the_next_server_of_a_list_is_asked_where_one_is_down_and_first_from_then_on(
+    server: SchemaRegistry,
+) -> None:
+    server.add('"long"', id=7)
+    server.add('"int"', id=8)
+    server.login = "me:a,b"
+    last = server.url.replace("http://", "http://me:a,b@")
+    with running_registry() as first:
+        first.failures = [503]
+        registry = Registry(f"{first.url}, http://127.0.0.1:1/,{last}")
+        assert [registry.by_id(7), registry.by_id(8)] == [Schema('"long"'), Schema('"int"')]
+        assert (first.asked, registry.url) == (["/schemas/ids/7"], server.url)
+    server.failures = [503] * 3
+    with pytest.raises(RegistryError, match=r"^(.*ids/9 answered 503.*; )(.*:1/schemas/ids/9: .*refused.*)"):
+        registry.by_id(9)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "registry:8081",
+        "file:///etc/passwd",
+        "http://",
+        "ftp://host",
+        "",
+        "http://a:1,ftp://b",
+        "http://a:1,b:2",
+    ],
+)
 def test_a_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(InvalidConfig, match="http://host:port"):
         Registry(url)
