@@ -368,6 +368,21 @@ class CannotConnect(ConnectionLost):
         self.peer, self.reason, self.silent = peer, reason, silent
 
 
+class UnknownHost(CannotConnect):
+    """The host name cannot be resolved."""
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(peer, f"the host name cannot be resolved: {reason}", silent=False)
+
+
+class EndpointUnreachable(CannotConnect):
+    """No connection to the endpoint that grants tokens for a login; the broker has answered."""
+
+
+class LoginWanted(ConnectionClosed):
+    """The broker closed the connection at the first request after ApiVersions, which needs no login."""
+
+
 class BrokersUnreachable(ConnectionLost):
     """No broker can be reached. ``final``: the time is up, do not retry."""
 

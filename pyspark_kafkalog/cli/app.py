@@ -23,7 +23,7 @@ from pyspark_kafkalog.cli.services import mirroring, zookeeper
 from pyspark_kafkalog.cli.terminal_output import printable
 from pyspark_kafkalog.cli.topics import topics
 from pyspark_kafkalog.config.definition import masked
-from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.errors import AuthenticationFailed, InvalidConfig, KafkaError
 
 EPILOG = """\
 Name the cluster with --bootstrap-server or the environment variable KAFKALOG_BOOTSTRAP_SERVER. For brokers
@@ -78,7 +78,9 @@ def main() -> None:
     try:
         app()
     except KafkaError as e:
-        text = "\n".join(map(printable, masked(str(e)).split("\n")))
+        # What a login was refused with is masked where it repeats a secret.
+        text = str(e) if isinstance(e, AuthenticationFailed) else masked(str(e))
+        text = "\n".join(map(printable, text.split("\n")))
         typer.echo(f"kafkalog: {text}", err=True)
         sys.exit(2 if isinstance(e, InvalidConfig) else 1)
     except OSError as e:  # such as standard output on a full disk, or a missing file

@@ -307,7 +307,7 @@ def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *
                     consumer.commit()
                     if not follow and all(consumer.position(tp) >= ends[tp] for tp in held):
                         return
-                elif not follow and time.monotonic() > give_up:
+                elif not follow and consumer.member_id and time.monotonic() > give_up:
                     typer.echo(f"{topic}: other members of the group have all its partitions", err=True)
                     return
         except KeyboardInterrupt:

@@ -24,6 +24,7 @@ from pyspark_kafkalog.errors import (
     FrameTooLarge,
     InvalidRequest,
     KafkaError,
+    LoginWanted,
     UnsupportedVersion,
 )
 from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Address = tuple[str, int]
+
+REACHED: set[Address] = set()
+"""Addresses to which this process has had a connection; others may be mistakes."""
 
 _FIRST_API_VERSIONS = 3  # brokers since 2.4 know this version; older ones respond with the versions they know
 _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
@@ -118,6 +123,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
+        REACHED.add((host, port))
 
     @property
     def in_flight(self) -> int:
@@ -237,7 +243,7 @@ class Connection:
             return error
         option = self._config.option_name("security.protocol")
         secured = "SASL_SSL" if self._config.security_protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
-        return ConnectionClosed(
+        return LoginWanted(
             f"{error} after ApiVersions, as it does if it wants a login: then set {option} to {secured}"
         )
 
@@ -379,6 +385,13 @@ class Connection:
         )
         try:
             transport.start(self.host, config, deadline)
+        except ConnectionLost as e:
+            transport.close()
+            from pyspark_kafkalog.client.tls_transport import no_tls, speaks_plain
+
+            if speaks_plain(self.host, self.port, deadline):
+                raise no_tls(self.peer, config) from e
+            raise
         except BaseException:
             transport.close()
             raise
@@ -463,9 +476,6 @@ def _tls_transport() -> type[Transport]:
     from pyspark_kafkalog.client.tls_transport import TlsTransport
 
     return TlsTransport
-
-
-Address = tuple[str, int]
 
 
 class ConnectionPool:

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, TypeVar, Union
 
-from pyspark_kafkalog.client.connection import Address, Connection, ConnectionPool
+from pyspark_kafkalog.client.connection import REACHED, Address, Connection, ConnectionPool
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -21,8 +22,10 @@ from pyspark_kafkalog.errors import (
     BrokersUnreachable,
     CannotConnect,
     ConnectionLost,
+    EndpointUnreachable,
     ErrorCode,
     KafkaError,
+    UnknownHost,
     error_for,
     reason,
 )
@@ -44,11 +47,14 @@ NO_LEADER = -1
 FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 """How long to try addresses that never responded: if all are refused or unknown, and if one is silent.
 With the last attempt and wait this stays below 15 s and 60 s."""
+_DEAD_SECONDS = 20.0  # by then a broker that died is no longer in the metadata (zookeeper.session.timeout.ms)
 _WARN_AFTER_SECONDS = 3.0  # when a warning says that it is still trying; a starting broker is up by then
 _NEW_TRY_AFTER_SECONDS = 15.0  # after such a pause the next failure belongs to another call by the user
 _LEAST_REPLICA_SECONDS = 1.0
 _ANSWERED: set[tuple[Address, ...]] = set()
 """Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
+
+_ALL = "all brokers"  # of whose outage `Outages` is told
 
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
 """Versions of Metadata: before the first an empty list means all topics; before the second it may create."""
@@ -105,11 +111,57 @@ class _Cached(NamedTuple):
 
 @dataclass(slots=True)
 class _Outage:
-    """A period in which no broker could be reached, from the first failure to the last."""
+    """A period in which no broker, or not this one, could be reached, from the first failure to the last."""
 
     began: float
     last: float
     warned: bool = False
+
+
+class Outages:
+    """*Not thread-safe.* Since when brokers cannot be reached: when to warn, and when to give up."""
+
+    def __init__(self, config: ClientConfig, clock: Clock) -> None:
+        self._clock = clock
+        self._bootstrap = config.bootstrap_addresses()
+        self._since: dict[object, _Outage] = {}
+
+    def began(self, of: object) -> float:
+        """When the attempts that now fail began; after a pause they are another call's."""
+        now = self._clock.monotonic()
+        known = self._since.get(of)
+        if known is None or now - known.last > _NEW_TRY_AFTER_SECONDS:
+            known = self._since[of] = _Outage(now, now)
+        return known.began
+
+    def ended(self, of: object) -> None:
+        self._since.pop(of, None)
+
+    def failure(self, of: object, text: str, hint: str, *, most: float) -> BrokersUnreachable:
+        """The error for another failure after `began`; final after ``most`` seconds."""
+        outage, now = self._since[of], self._clock.monotonic()
+        tried, outage.last = now - outage.began, now
+        final = tried >= most
+        if final:
+            self.ended(of)
+        elif not outage.warned and tried >= _WARN_AFTER_SECONDS:
+            outage.warned = True
+            logger.warning("%s%s; still trying", text, hint)
+        took = f" (tried for {tried:.0f} s)" if tried >= 1 else ""
+        return BrokersUnreachable(f"{text}{took}{hint}", final=final)
+
+    def advertised(
+        self, node_id: int, address: Address, error: CannotConnect, *, patient: bool
+    ) -> KafkaError:
+        """``error`` of a broker's address that is known from Metadata only. ``patient``: never final."""
+        if isinstance(error, EndpointUnreachable) or address in REACHED or address in self._bootstrap:
+            return error
+        most = SILENT_CONTACT_SECONDS if error.silent else _DEAD_SECONDS
+        most = FIRST_CONTACT_SECONDS if isinstance(error, UnknownHost) else most
+        text = f"broker {node_id} advertises {error.peer}, which cannot be reached: {error.reason}"
+        hint = "; see the broker's advertised.listeners"
+        self.began(address)
+        return self.failure(address, text, hint, most=inf if patient else most)
 
 
 class Cluster:
@@ -121,7 +173,7 @@ class Cluster:
         self.retry = RetryPolicy.of(config)
         self._pool = ConnectionPool(config, clock=clock)
         self._bootstrap = config.bootstrap_addresses()
-        self._outage: _Outage | None = None
+        self._outages = Outages(config, clock)
         self._given_up = False
         self._cluster_id: str | None = None
         self._controller_id = -1
@@ -195,8 +247,14 @@ class Cluster:
                 f"broker {node_id} is unknown; known are {sorted(self._brokers)}",
             ) from None
 
-    def connection(self, node_id: int, deadline: Deadline | None = None) -> Connection:
-        return self._pool.get(self.address(node_id), self.limit(deadline))
+    def connection(
+        self, node_id: int, deadline: Deadline | None = None, pool: ConnectionPool | None = None
+    ) -> Connection:
+        address = self.address(node_id)
+        try:
+            return (pool or self._pool).get(address, self.limit(deadline))
+        except CannotConnect as e:
+            raise self._outages.advertised(node_id, address, e, patient=self.answered_before) from e
 
     def any_connection(self, deadline: Deadline | None = None) -> Connection:
         """A connection to some broker: an open one, else to a known broker, else to a bootstrap server.
@@ -211,9 +269,9 @@ class Cluster:
         random.shuffle(known)
         candidates = list(dict.fromkeys([*known, *self._bootstrap]))
         limit = self.limit(deadline)
-        outage = self._outage_now()
+        began = self._outages.began(_ALL)
         if not self._has_answered:
-            limit = limit.within(max(outage.began + SILENT_CONTACT_SECONDS - self.clock.monotonic(), 0))
+            limit = limit.within(max(began + SILENT_CONTACT_SECONDS - self.clock.monotonic(), 0))
         failures: dict[Address, KafkaError] = {}
         for address in candidates:
             try:
@@ -221,14 +279,14 @@ class Cluster:
             except KafkaError as e:
                 failures[address] = e
                 continue
-            self._outage = None
+            self._outages.ended(_ALL)
             _ANSWERED.add(self._bootstrap)
             return connection
         # An invalid response means a mistake in the settings: waiting does not help.
         nonsense = next((e for e in failures.values() if not isinstance(e, ConnectionLost)), None)
         if nonsense is not None:
             raise error_for(nonsense.code, _describe(failures)) from nonsense
-        raise self._unreachable(failures, outage) from list(failures.values())[-1]
+        raise self._unreachable(failures) from list(failures.values())[-1]
 
     def drop_lost(self) -> None:
         self._pool.drop_lost()
@@ -252,29 +310,17 @@ class Cluster:
     def _has_answered(self) -> bool:
         return self.answered_before or self._bootstrap in _ANSWERED
 
-    def _outage_now(self) -> _Outage:
-        now = self.clock.monotonic()
-        if self._outage is None or now - self._outage.last > _NEW_TRY_AFTER_SECONDS:
-            self._outage = _Outage(now, now)
-        return self._outage
-
-    def _unreachable(self, failures: Mapping[Address, KafkaError], outage: _Outage) -> BrokersUnreachable:
+    def _unreachable(self, failures: Mapping[Address, KafkaError]) -> BrokersUnreachable:
         """The error for ``failures``; final if a first contact took long enough."""
-        now = self.clock.monotonic()
-        tried, outage.last = now - outage.began, now
-        refused = all(isinstance(e, CannotConnect) and not e.silent for e in failures.values())
-        most = FIRST_CONTACT_SECONDS if refused else SILENT_CONTACT_SECONDS
-        final = not self._has_answered and tried >= most
-        text = _describe(failures)
-        if not final and not outage.warned and tried >= _WARN_AFTER_SECONDS:
-            outage.warned = True
-            logger.warning("%s; still trying", text)
-        took = f" (tried for {tried:.0f} s)" if tried >= 1 else ""
         option = self.config.servers_option
-        hint = f"; check `{option}`" if option else ""
-        if final:
-            self._outage = None
-        return BrokersUnreachable(f"{text}{took}{hint}", final=final)
+        text, hint = _describe(failures), f"; check `{option}`" if option else ""
+        most = SILENT_CONTACT_SECONDS
+        endpoint = next((e for e in failures.values() if isinstance(e, EndpointUnreachable)), None)
+        if endpoint is not None:
+            text, hint = str(endpoint), ""  # it names its own option
+        elif all(isinstance(e, CannotConnect) and not e.silent for e in failures.values()):
+            most = FIRST_CONTACT_SECONDS
+        return self._outages.failure(_ALL, text, hint, most=inf if self._has_answered else most)
 
     def limit(self, deadline: Deadline | None) -> Deadline:
         """``deadline``, or ``request.timeout.ms`` from now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, lost_or_closed, reason_of
@@ -14,12 +15,15 @@ from pyspark_kafkalog.errors import (
     ConnectionLost,
     FrameTooLarge,
 )
+from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest
+from pyspark_kafkalog.protocol.exchange import encode_request
 from pyspark_kafkalog.security.tls import TlsStream, client_context
 
 _STAGE_BYTES = 262_144  # ciphertext per socket read; with 64 KiB a receiver needs a fifth more processor time
 _ENCRYPTED_BYTES = 65_536  # plaintext encrypted at once: four records
 _PROBE_SECONDS = 2.0
 _TLS_RECORDS = (0x15, 0x16)  # first bytes of an alert and of a handshake record
+_FRAME = 0  # first byte of the size of a response in plain text
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE")
 _WANTS_CERTIFICATE = ("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE")
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)  # X509_V_ERR_...: no issuer, or an untrusted self-signed certificate
@@ -83,7 +87,7 @@ class TlsTransport(Transport):
         option = self._option("security.protocol")
         reason = (
             f"the broker ended the TLS handshake: {what}. If this port does not speak TLS, set {option} to "
-            f"{self._plain()}"
+            f"{_plain(self._config)}"
         )
         return CannotConnect(self.peer, reason, silent=False)
 
@@ -97,18 +101,12 @@ class TlsTransport(Transport):
     def _option(self, name: str) -> str:
         return self._config.option_name(name)
 
-    def _plain(self) -> str:
-        return "SASL_PLAINTEXT" if self._config.security_protocol.startswith("SASL_") else "PLAINTEXT"
-
     def _refused(self, error: ssl.SSLError) -> AuthenticationFailed:
         reason, option = error.reason or "", self._option
         if isinstance(error, ssl.SSLCertVerificationError):
             return AuthenticationFailed(f"{self.peer}: {self._untrusted(error)}")
         if any(word in reason for word in _NO_TLS) and self._first not in (b"\x15", b"\x16"):
-            return AuthenticationFailed(
-                f"{self.peer}: this port does not speak TLS: set {option('security.protocol')} "
-                f"to {self._plain()}"
-            )
+            return no_tls(self.peer, self._config)
         if "ALERT" in reason and any(word in reason for word in _WANTS_CERTIFICATE):
             if self._has_certificate:
                 why = "does not accept this client's certificate"
@@ -253,9 +251,17 @@ class TlsTransport(Transport):
         return f"; if it wants a client certificate, set {self._option('ssl.keystore.location')}"
 
 
+def _plain(config: ClientConfig) -> str:
+    return "SASL_PLAINTEXT" if config.security_protocol.startswith("SASL_") else "PLAINTEXT"
+
+
+def no_tls(peer: str, config: ClientConfig) -> AuthenticationFailed:
+    option = config.option_name("security.protocol")
+    return AuthenticationFailed(f"{peer}: this port does not speak TLS: set {option} to {_plain(config)}")
+
+
 def speaks_tls(host: str, port: int, deadline: Deadline) -> bool:
     """Whether a port that closed a plain connection answers a TLS handshake."""
-    deadline = deadline.within(_PROBE_SECONDS)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing else is sent
     hello = ssl.MemoryBIO()
@@ -263,14 +269,25 @@ def speaks_tls(host: str, port: int, deadline: Deadline) -> bool:
         context.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
     except ssl.SSLWantReadError:
         pass
+    return _first_answer([hello.read()], host, port, deadline) in _TLS_RECORDS
+
+
+def speaks_plain(host: str, port: int, deadline: Deadline) -> bool:
+    """Whether a port that ended a TLS handshake answers ApiVersions in plain text."""
+    parts = encode_request(ApiVersionsRequest(), version=0, correlation_id=0, client_id="kafkalog")
+    return _first_answer(parts, host, port, deadline) == _FRAME
+
+
+def _first_answer(parts: list[Any], host: str, port: int, deadline: Deadline) -> int | None:
+    deadline = deadline.within(_PROBE_SECONDS)
     try:
         transport = Transport.connect(host, port, deadline, max_frame_bytes=1)
     except ConnectionLost:
-        return False
+        return None
     try:
-        transport.send([hello.read()], deadline)
-        return transport.receive_byte(deadline) in _TLS_RECORDS
+        transport.send(parts, deadline)
+        return transport.receive_byte(deadline)
     except (ConnectionLost, TimeoutError):
-        return False
+        return None
     finally:
         transport.close()

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.errors import CannotConnect, ConnectionClosed, ConnectionLost, FrameTooLarge
+from pyspark_kafkalog.errors import (
+    CannotConnect,
+    ConnectionClosed,
+    ConnectionLost,
+    FrameTooLarge,
+    UnknownHost,
+)
 from pyspark_kafkalog.protocol.exchange import FrameReader
 
 _PARTS_PER_CALL = 64  # parts per sendmsg call; the system's limit (IOV_MAX) is 1024 or 16
@@ -52,9 +58,7 @@ class Transport:
         except TimeoutError as e:
             raise CannotConnect(peer, "the look-up of the host name timed out", silent=True) from e
         except (OSError, UnicodeError) as e:
-            raise CannotConnect(
-                peer, f"the host name cannot be resolved: {reason_of(e)}", silent=False
-            ) from e
+            raise UnknownHost(peer, reason_of(e)) from e
         failure: OSError | None = None
         silent = False
         for family, kind, protocol, _, address in addresses:

@@ -273,7 +273,7 @@ class GroupThread:
             group = self._config.group_id or ""
             deadline = Deadline.after(_LOOK_UP_SECONDS, self._clock)
             node_id = find_coordinator(self._cluster, CoordinatorType.GROUP, group, deadline)
-            self._coordinator = self._pool.get(self._cluster.address(node_id), deadline)
+            self._coordinator = self._cluster.connection(node_id, deadline, self._pool)
         return self._coordinator
 
     def _watch(self, connection: Connection) -> None:

@@ -291,7 +291,8 @@ class RecordFetcher:
             if node_id in self._flights:
                 continue  # sent once that answer has arrived
             try:
-                connection = self._pool.get(self._cluster.address(node_id), deadline.within(_CONNECT_SECONDS))
+                soon = deadline.within(_CONNECT_SECONDS)
+                connection = self._cluster.connection(node_id, soon, self._pool)
                 ticket = connection.send_now(self._request(asked))
             except KafkaError as e:
                 self._postpone([reading for reading, _ in asked.values()], e)

@@ -95,7 +95,7 @@ class ProducerMetadata:
                 if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED and self._names:
                     # Since Kafka 2.8 Write on any topic includes this right.
                     topics = ", ".join(sorted(self._names))
-                    why = f"this needs Write on topic {topics}; before Kafka 2.8 also IdempotentWrite"
+                    why = f"this needs Write on topic {topics}, and before Kafka 2.8 IdempotentWrite too"
                 raise error_for(answer.error_code, f"{connection.peer}: no producer id: {why}")
             return answer
 

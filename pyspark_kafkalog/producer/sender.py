@@ -12,12 +12,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
+from pyspark_kafkalog.client.discovery import Outages
 from pyspark_kafkalog.client.retry import Deadline, RetryPolicy
 from pyspark_kafkalog.client.transactions import ProducerEpoch
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
-from pyspark_kafkalog.errors import ConnectionLost, KafkaError, RequestTimedOut
+from pyspark_kafkalog.errors import CannotConnect, ConnectionLost, KafkaError, RequestTimedOut
 from pyspark_kafkalog.producer.accumulator import Accumulator, PartitionQueue
 from pyspark_kafkalog.producer.encoder import encoding_of
 from pyspark_kafkalog.producer.outcome import OutcomeHandler
@@ -133,6 +134,7 @@ class Sender:
         self._outcome = OutcomeHandler(accumulator, directory, self._policy, config)
         self._encoding = encoding_of(config)
         self._links: dict[int, BrokerLink] = {}
+        self._outages = Outages(config, clock)
         self._tasks = BackgroundTasks(poller.wake)
         self._identity_failures = 0
         self._identity_not_before = self._refresh_not_before = self._adding_not_before = 0.0
@@ -368,7 +370,15 @@ class Sender:
 
         def connected(connection: Connection | None, error: KafkaError | None) -> None:
             if connection is None:
-                self._lost(link, error or ConnectionLost("no connection"), self._clock.monotonic())
+                error = error or ConnectionLost("no connection")
+                if isinstance(error, CannotConnect):
+                    patient = self._config.answered_before
+                    error = self._outages.advertised(link.node_id, address, error, patient=patient)
+                self._lost(link, error, self._clock.monotonic())
+                if not error.retriable:
+                    for batch in self._accumulator.unsettled():
+                        if self._directory.leader(batch.tp) == link.node_id:
+                            self._accumulator.settle(batch, error=error)
                 return
             link.connection, link.failures = connection, 0
             self._watch(link)

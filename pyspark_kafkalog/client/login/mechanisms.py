@@ -39,7 +39,6 @@ Conversation = Generator[bytes, bytes, None]
 
 _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
 _SEPARATOR = b"\x01"
-_SHORT_SECRET = 4
 _STORES = ("ssl.truststore.", "ssl.keystore.", "ssl.key.")
 
 
@@ -55,14 +54,6 @@ class Login:
     protocol_option: str
     protocol_without: str  # `security.protocol` without a login
     secrets: tuple[str, ...] = field(repr=False)
-
-    def without_secrets(self, text: str) -> str:
-        """The broker's ``text`` without passwords, in case it repeats one."""
-        for secret in filter(None, self.secrets):
-            # Mask short secrets as whole words only: inside other words the mask would reveal their letters.
-            around = "" if len(secret) > _SHORT_SECRET else r"\b"
-            text = re.sub(around + re.escape(secret) + around, "***", text)
-        return text
 
 
 def login_of(config: ClientConfig) -> Login:
@@ -439,7 +430,8 @@ class LoginExchange:
     def _take(self, response: SaslAuthenticateResponse) -> None:
         login = self._login
         if response.error_code != ErrorCode.NONE:
-            said = login.without_secrets(response.error_message or response.error_code.name)
+            said = response.error_message or response.error_code.name
+            said = tokens.without_secrets(said, login.secrets)
             raise AuthenticationFailed(
                 f"{self._peer}: the broker refused the {login.mechanism} login: {said}; check {login.check}"
             )
@@ -448,7 +440,7 @@ class LoginExchange:
         except StopIteration:
             self._message, self.lifetime_ms = None, max(response.session_lifetime_ms, 0)
         except ScramError as e:
-            reason = login.without_secrets(str(e))
+            reason = tokens.without_secrets(str(e), login.secrets)
             raise AuthenticationFailed(
                 f"{self._peer}: the {login.mechanism} login failed: {reason}; check {login.check}"
             ) from None

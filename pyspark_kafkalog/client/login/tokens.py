@@ -12,14 +12,15 @@ import os
 import re
 import threading
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from pyspark_kafkalog.client.transport import reason_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.security_config import TlsConfig
-from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect, InvalidConfig, KafkaError
+from pyspark_kafkalog.errors import AuthenticationFailed, EndpointUnreachable, InvalidConfig, KafkaError
 from pyspark_kafkalog.security.references import found_file
 from pyspark_kafkalog.security.tls import client_context
 
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 _RENEWED_AT = 0.8  # fraction of a token's lifetime after which it is renewed
 _MAX_ANSWER_BYTES = 1 << 20
 _MAX_SOURCES = 64
+_SHORT_SECRET = 4
 
 
 class Token(NamedTuple):
@@ -51,7 +53,7 @@ class TokenSource(Protocol):
     def secrets(self) -> tuple[str, ...]: ...
 
     def fetch(self, seconds: float) -> Token:
-        """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, or `CannotConnect` to be retried."""
+        """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, `EndpointUnreachable`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +63,15 @@ class _Kept:
     lock: threading.Lock = field(default_factory=threading.Lock)
     token: Token | None = None
     renew_at: float = 0.0
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Another side's ``text`` without ``secrets``, in case it repeats one."""
+    for secret in filter(None, secrets):
+        # Mask short secrets as whole words only: inside other words the mask would reveal their letters.
+        around = "" if len(secret) > _SHORT_SECRET else r"\b"
+        text = re.sub(around + re.escape(secret) + around, "***", text)
+    return text
 
 
 _kept: dict[TokenSource, _Kept] = {}
@@ -107,8 +118,10 @@ class EndpointSource:
         return (self.client_secret,)
 
     def fetch(self, seconds: float) -> Token:
+        import ssl
         import urllib.error  # takes 20 ms, needed for this source only
         import urllib.request
+        from http.client import HTTPException
 
         pair = (self.client_id, self.client_secret)
         if self.urlencode:
@@ -132,22 +145,25 @@ class EndpointSource:
             with e:
                 reason = _refusal(e.read(_MAX_ANSWER_BYTES))
             if e.code >= 500 or e.code in (408, 429):
-                raise CannotConnect(
-                    f"the token endpoint {place}", f"it answered {e.code}", silent=False
+                raise EndpointUnreachable(
+                    f"the token endpoint {place} ({self.option})", f"it answered {e.code}", silent=False
                 ) from None
             raise AuthenticationFailed(
                 f"the token endpoint {place} refused the client with {e.code}{self._safe(reason)}; check "
                 f"{self.option}, client id and client secret"
             ) from None
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, HTTPException) as e:
             why = getattr(e, "reason", None) or e
-            raise CannotConnect(
-                f"the token endpoint {place} ({self.option})", self._safe(str(why)), silent=False
+            text = self._safe(reason_of(why) if isinstance(why, Exception) else str(why))
+            if isinstance(why, ssl.SSLCertVerificationError):
+                raise AuthenticationFailed(f"the token endpoint {place} ({self.option}): {text}") from None
+            raise EndpointUnreachable(
+                f"the token endpoint {place} ({self.option})", text, silent=isinstance(why, TimeoutError)
             ) from None
         return _token_in(text, place, self.option)
 
     def _safe(self, text: str) -> str:
-        return text.replace(self.client_secret, "***")
+        return without_secrets(text, self.secrets)
 
     def _opener(self) -> OpenerDirector:
         import urllib.request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -151,6 +152,18 @@ def test_a_close_after_api_versions_may_mean_a_login(broker: ScriptedBroker) -> 
     connection = connect(broker, security_protocol="PLAINTEXT")
     with pytest.raises(ConnectionLost, match=r"wants a login: then set kafka\.security\.protocol to SASL_"):
         connection.request(MetadataRequest())
+
+
+def test_a_missing_login_is_said_after_a_few_closed_connections(broker: ScriptedBroker) -> None:
+    broker.default(ApiKey.METADATA, Close())
+    clock = ManualClock()
+    with (
+        closing(Cluster(ClientConfig(bootstrap_servers=broker.address), clock=clock)) as cluster,
+        pytest.raises(AuthenticationFailed, match=r"wants a login: then set security\.protocol to SASL_"),
+    ):
+        cluster.metadata(["t"])
+    assert clock.monotonic() - 1000 < 5
+    assert len(broker.received(ApiKey.METADATA)) == 6
 
 
 def test_a_slow_answer_after_api_versions_does_not(broker: ScriptedBroker) -> None:

@@ -141,7 +141,7 @@ def test_records_of_all_sizes_come_back(broker: EmbeddedBroker, authority: Autho
         (
             "PLAIN",
             {"ssl_truststore_location": "CA"},
-            r"does not speak TLS, set security\.protocol to PLAINTEXT",
+            r"this port does not speak TLS: set security\.protocol to PLAINTEXT$",
         ),
     ],
 )
@@ -223,7 +223,7 @@ def test_the_wrong_protocol_is_reported_soon(broker: EmbeddedBroker, protocol: s
     began = clock.monotonic()
     with (
         closing(Cluster(parse(ClientConfig, given, source="test"), clock=clock)) as cluster,
-        pytest.raises(KafkaError, match=r"set security\.protocol to"),
+        pytest.raises(AuthenticationFailed, match=r"set security\.protocol to"),
     ):
         create_topics(cluster, [NewTopic("t", 1)])
-    assert clock.monotonic() - began < 15
+    assert clock.monotonic() == began  # not tried again

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +17,7 @@ from pyspark_kafkalog.client.login.mechanisms import login_of
 from pyspark_kafkalog.client.login.tokens import EndpointSource, current
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
-from pyspark_kafkalog.errors import AuthenticationFailed, CannotConnect
+from pyspark_kafkalog.errors import AuthenticationFailed, EndpointUnreachable
 from tests.support.client.token_endpoint import TokenEndpoint
 from tests.support.manual_clock import ManualClock
 from tests.support.network.certificates import Authority
@@ -70,7 +74,7 @@ def test_a_token_that_cannot_be_renewed_is_used_to_its_end(
     assert current(source(endpoint), 5) == first
     assert "cannot be renewed" in caplog.text
     clock.advance(0.2 * 3600)
-    with pytest.raises(CannotConnect, match="it answered 503"):
+    with pytest.raises(EndpointUnreachable, match=r"\(sasl.*\): it answered 503"):
         current(source(endpoint), 5)
 
 
@@ -116,10 +120,35 @@ def test_what_the_endpoint_refuses_is_final(
     assert (e.value.retriable, len(endpoint.asked)) == (False, 1)
 
 
+def test_only_a_repeated_secret_is_masked_in_what_the_endpoint_says(endpoint: TokenEndpoint) -> None:
+    said = {"error": "invalid_client", "error_description": "secret:wrong is no secret of this client"}
+    endpoint.answers.extend([(401, said)] * 2)
+    for secret, shown in (("s", "secret:wrong is no secret"), ("wrong", "secret:*** is no secret")):
+        with pytest.raises(AuthenticationFailed, match=re.escape(f"(invalid_client: {shown} of this")):
+            current(replace(source(endpoint), client_secret=secret), 5)
+
+
+def test_an_answer_that_is_no_http_may_be_right_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            accepted, _ = server.accept()
+            with accepted:
+                accepted.recv(10_000)
+                accepted.sendall(b"hello\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        with pytest.raises(EndpointUnreachable, match=r"the token endpoint .*: hello"):
+            current(EndpointSource(url, "me", "geheim", None, False, "option"), 5)
+        thread.join()
+
+
 def test_an_endpoint_that_is_away_may_be_asked_again() -> None:
     with TokenEndpoint() as gone:
         pass
-    with pytest.raises(CannotConnect, match=r"token endpoint 127\.0\.0\.1:\d+ \(sasl\.oauthbearer.*refused"):
+    with pytest.raises(EndpointUnreachable, match=r"token endpoint 127.*:\d+ \(sasl\.oauthbearer.*refused"):
         current(source(gone), 5)
 
 
@@ -139,7 +168,7 @@ def test_an_https_endpoint_is_trusted_by_the_stores_of_the_jaas_entry(tmp_path) 
         return next(login_of(parse(ClientConfig, given, source="test")).start("b", 5))
 
     with TokenEndpoint(key=tmp_path / "server.pem") as endpoint:
-        with pytest.raises(CannotConnect, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(AuthenticationFailed, match="CERTIFICATE_VERIFY_FAILED"):
             login(endpoint.url, "")
         assert b"Bearer ey" in login(endpoint.url, f'ssl.truststore.location="{authority.file}"')
     assert len(endpoint.asked) == 1

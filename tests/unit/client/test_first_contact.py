@@ -8,15 +8,23 @@ from typing import Any, NamedTuple
 import pytest
 
 from pyspark_kafkalog.classic.consumer.offset_store import KafkaOffsets
+from pyspark_kafkalog.client import discovery
 from pyspark_kafkalog.client.connection import ConnectionPool
-from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.client.discovery import Cluster, Outages
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
 from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.source_cluster import retry_lookup
-from pyspark_kafkalog.errors import BrokersUnreachable, CannotConnect, ConnectionLost, KafkaError
+from pyspark_kafkalog.errors import (
+    BrokersUnreachable,
+    CannotConnect,
+    ConnectionLost,
+    EndpointUnreachable,
+    KafkaError,
+    UnknownHost,
+)
 from pyspark_kafkalog.zookeeper.paths import PartitionKey
 from tests.support.manual_clock import ManualClock
 
@@ -28,10 +36,11 @@ class Network(NamedTuple):
     seconds: float
     reason: str
     silent: bool = False
+    kind: type[CannotConnect] = CannotConnect
 
     def get(self, address: tuple[str, int], deadline: Deadline) -> Any:
         self.clock.advance(min(self.seconds, deadline.left))
-        raise CannotConnect(peer_name(*address), self.reason, silent=self.silent)
+        raise self.kind(peer_name(*address), self.reason, silent=self.silent)
 
 
 def _unreachable(
@@ -139,6 +148,55 @@ def test_brokers_that_zookeeper_names_are_waited_for(monkeypatch: pytest.MonkeyP
         offsets.load([PartitionKey("t", "0", 0)])
     assert raised.value.retriable
     assert network.clock.monotonic() - began > 25
+
+
+def test_a_token_endpoint_that_is_down_is_named_and_waited_for_like_silent_brokers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = Network(ManualClock(), 0.01, "connection refused", kind=EndpointUnreachable)
+    config = ClientConfig(bootstrap_servers="tokens-a:9092,tokens-b:9092")
+    error, seconds = _unreachable(monkeypatch, network, config)
+    assert 40 < seconds < 60
+    assert str(error) == f"cannot connect to tokens-a:9092: connection refused (tried for {seconds:.0f} s)"
+    assert not error.retriable
+
+
+_UNKNOWN = UnknownHost("inner:9092", "name or service not known")
+_REFUSED = CannotConnect("inner:9092", "connection refused", silent=False)
+_SILENT = CannotConnect("inner:9092", "timed out", silent=True)
+
+
+@pytest.mark.parametrize(("error", "most"), [(_UNKNOWN, 12), (_REFUSED, 20), (_SILENT, 45)])
+def test_an_advertised_address_is_named_within_seconds_and_given_up(
+    error: CannotConnect, most: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    outages = Outages(ClientConfig(bootstrap_servers="outer:9092"), clock)
+    text = f"broker 1 advertises inner:9092, which cannot be reached: {error.reason}"
+    warned_at = None
+    for seconds in range(60):
+        found = outages.advertised(1, ("inner", 9092), error, patient=False)
+        if warned_at is None and caplog.messages:
+            warned_at = seconds
+        if not found.retriable:
+            break
+        clock.advance(1)
+    assert (warned_at, seconds) == (3, most)
+    assert str(found) == f"{text} (tried for {most} s); see the broker's advertised.listeners"
+    assert caplog.messages == [f"{text}; see the broker's advertised.listeners; still trying"]
+
+
+def test_an_address_is_waited_for_once_it_or_the_cluster_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    outages = Outages(ClientConfig(bootstrap_servers="outer:9092"), clock)
+    assert outages.advertised(1, ("outer", 9092), _REFUSED, patient=False) is _REFUSED
+    for _ in range(60):
+        assert outages.advertised(1, ("inner", 9092), _REFUSED, patient=True).retriable
+        clock.advance(1)
+    monkeypatch.setattr(discovery, "REACHED", {("inner", 9092)})
+    assert outages.advertised(1, ("inner", 9092), _REFUSED, patient=False) is _REFUSED
 
 
 def test_a_name_server_that_does_not_answer_is_waited_for_no_longer_than_the_deadline(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ import pytest
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import (
+    BrokersUnreachable,
     ConnectionLost,
     ErrorCode,
     InvalidRequest,
@@ -29,7 +31,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.client.fake_log import FakeLog, refusal
 from tests.support.client.scripted_broker import Cut, Layout, ScriptedBroker, WrongCorrelation
 from tests.support.client.scripted_producers import producers
-from tests.support.client.scripted_server import Close, Silence
+from tests.support.client.scripted_server import HOST, Close, Silence
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 
@@ -287,6 +289,25 @@ def test_records_for_a_broker_that_is_gone_fail_with_its_address(
         delivery.result(90)
 
 
+def test_records_for_an_address_that_never_answered_fail_soon_with_it(
+    broker: ScriptedBroker, log: FakeLog, make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server((HOST, 0)) as closed:
+        broker.layout.brokers[1] = closed.getsockname()
+    broker.layout.leaders["two"][1] = 1
+    clock = ManualClock()
+    producer = make(clock, **FOUR_HUNDRED_SECONDS)
+    delivery = producer.send("two", b"v", partition=1)
+    until_in_trouble(producer)
+    clock.advance(10)
+    until(lambda: "still trying" in caplog.text)
+    assert not delivery.done
+    clock.advance(14)
+    with pytest.raises(BrokersUnreachable, match=r"^broker 1 advertises 127.*refused.*advertised\.lis"):
+        delivery.result(90)
+    assert producer.send("two", b"v", partition=0).result(90).offset == 0
+
+
 def test_order_is_kept_after_a_batch_expired(broker: ScriptedBroker, log: FakeLog, make: Any) -> None:
     clock = ManualClock()
     producer = make(clock, batch_size=1, **FOUR_HUNDRED_SECONDS, **AT_ONCE)
@@ -360,7 +381,7 @@ def test_a_producer_that_may_not_write_says_which_right_it_needs_at_once(
 ) -> None:
     denied = InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     broker.default(ApiKey.INIT_PRODUCER_ID, denied)
-    with pytest.raises(ServerError, match=r"no producer id: this needs Write on topic t; before Kafka 2\.8"):
+    with pytest.raises(ServerError, match=r"no producer id: this needs Write on topic t, and before Kafka 2"):
         make().send("t", b"v").result(90)
     assert len(broker.received(ApiKey.INIT_PRODUCER_ID)) == 1
 
