@@ -18,7 +18,7 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.errors import ConnectionLost, ErrorCode, InvalidRequest
+from pyspark_kafkalog.errors import BrokersUnreachable, ConnectionLost, ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol.api.configs import DescribeConfigsResponse
 from pyspark_kafkalog.protocol.api.log_offsets import (
     ListOffsetsPartitionResponse,
@@ -30,6 +30,7 @@ from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, TopicPartition
 from tests.support.client.scripted_broker import Layout, ScriptedBroker
 from tests.support.client.scripted_server import HOST
+from tests.support.manual_clock import ManualClock
 
 TP = TopicPartition("t", 0)
 
@@ -123,6 +124,20 @@ def test_a_connection_interrupted_while_it_sends_is_not_used_again(
     with pytest.raises(KeyboardInterrupt):
         connection.request(MetadataRequest(topics=()))
     assert connection.broken
+
+
+def test_a_leader_at_an_address_that_never_answered_is_named_and_given_up(broker: ScriptedBroker) -> None:
+    with socket.create_server((HOST, 0)) as closed:
+        broker.layout.brokers[1] = closed.getsockname()
+    broker.layout.leaders["t"][0] = 1
+    clock = ManualClock()
+    cluster = Cluster(config(broker.address), clock=clock)
+    with pytest.raises(
+        BrokersUnreachable, match=r"^broker 1 advertises .*refused .tried for 2\d s.; see the"
+    ):
+        list_offsets(cluster, {TP: LATEST_TIMESTAMP})
+    cluster.close()
+    assert 20 <= clock.monotonic() - 1000 < 25
 
 
 def test_a_topic_without_a_name_is_not_among_the_topics(broker: ScriptedBroker, cluster: Cluster) -> None:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
+from pyspark_kafkalog.datasource.sink.sink_writer import batch_writer
 from pyspark_kafkalog.datasource.source import DefaultSource
-from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
 READ = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
@@ -55,10 +60,26 @@ def test_errors_name_the_option_as_it_was_written(options: dict[str, str], said:
 
 
 def test_a_sink_refuses_credentials_without_a_protocol_too() -> None:
-    from pyspark_kafkalog.datasource.options.sink_options import parse_sink_options
-
     options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "kafka.sasl.jaas.config": "geheim"}
     with pytest.raises(InvalidConfig, match=r"^kafka\.sasl\.jaas\.config: kafka\.security") as raised:
         parse_sink_options(options)
     assert "geheim" not in str(raised.value)
     parse_sink_options(options | {"kafka.security.protocol": "PLAINTEXT"})
+
+
+def test_a_write_that_is_refused_is_two_frames_and_its_text() -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        try:
+            raise OSError("underneath")
+        except OSError as e:
+            raise KafkaError("this needs Write on topic t") from e
+        yield  # type: ignore[unreachable]
+
+    options = parse_sink_options({"kafka.bootstrap.servers": "a:1", "topic": "t"})
+    writer = batch_writer(options, StructType([StructField("value", BinaryType())]), overwrite=False)
+    with pytest.raises(KafkaError) as raised:
+        writer.write(rows())
+    error = raised.value
+    shown = traceback.format_exception(type(error), error, error.__traceback__.tb_next)  # type: ignore[union-attr]
+    assert len([line for line in shown if line.lstrip().startswith("File ")]) == 2
+    assert "underneath" not in "".join(shown)
