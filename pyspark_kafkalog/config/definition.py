@@ -236,7 +236,7 @@ class Config:
     """*Thread-safe: immutable.* Base of configurations; checked however an instance is created."""
 
     meaningless: ClassVar[frozenset[str]] = frozenset()
-    """Names that users may give, in files for other programs: ignored without a warning."""
+    """Names that users may give, in files for other programs: ignored, and no mistake."""
 
     def __post_init__(self) -> None:
         for item in describe(type(self)):
@@ -335,7 +335,9 @@ def _known(
     names = {name: item for item in items for name in (item.name, *item.aliases)}
     for name in mapping:
         if name not in names and name in cls.meaningless:
-            logger.info("%s: %s has no meaning here and is ignored", source, name)
+            is_java = name.endswith((".class", ".classes"))  # it would change what the client does
+            level = logging.WARNING if is_java else logging.INFO
+            logger.log(level, "%s: %s has no meaning here and is ignored", source, name)
         elif name not in names:
             warn_unknown(name, names, source)
     for item in items:
