@@ -49,7 +49,7 @@ FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 With the last attempt and wait this stays below 15 s and 60 s."""
 _DEAD_SECONDS = 20.0  # by then a broker that died is no longer in the metadata (zookeeper.session.timeout.ms)
 _WARN_AFTER_SECONDS = 3.0  # when a warning says that it is still trying; a starting broker is up by then
-_NEW_TRY_AFTER_SECONDS = 15.0  # after such a pause the next failure belongs to another call by the user
+_NEW_TRY_AFTER_SECONDS = 5.0  # after such a pause, and an attempt, a failure belongs to the user's next call
 _LEAST_REPLICA_SECONDS = 1.0
 _ANSWERED: set[tuple[Address, ...]] = set()
 """Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
@@ -124,13 +124,14 @@ class Outages:
     def __init__(self, config: ClientConfig, clock: Clock) -> None:
         self._clock = clock
         self._bootstrap = config.bootstrap_addresses()
+        self._pause = _NEW_TRY_AFTER_SECONDS + config.connection_setup_timeout_ms / 1000
         self._since: dict[object, _Outage] = {}
 
     def began(self, of: object) -> float:
         """When the attempts that now fail began; after a pause they are another call's."""
         now = self._clock.monotonic()
         known = self._since.get(of)
-        if known is None or now - known.last > _NEW_TRY_AFTER_SECONDS:
+        if known is None or now - known.last > self._pause:
             known = self._since[of] = _Outage(now, now)
         return known.began
 

@@ -186,6 +186,17 @@ def test_an_advertised_address_is_named_within_seconds_and_given_up(
     assert caplog.messages == [f"{text}; see the broker's advertised.listeners; still trying"]
 
 
+def test_attempts_as_long_as_the_setup_timeout_are_one_outage() -> None:
+    clock = ManualClock()
+    config = ClientConfig(bootstrap_servers="outer:9092", connection_setup_timeout_ms=30_000)
+    outages = Outages(config, clock)
+    retriable = []
+    for _ in range(3):
+        clock.advance(30)
+        retriable.append(outages.advertised(1, ("inner", 9092), _SILENT, patient=False).retriable)
+    assert retriable == [True, True, False]
+
+
 def test_an_address_is_waited_for_once_it_or_the_cluster_has_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
