@@ -379,10 +379,6 @@ class EndpointUnreachable(CannotConnect):
     """No connection to the endpoint that grants tokens for a login; the broker has answered."""
 
 
-class LoginWanted(ConnectionClosed):
-    """The broker closed the connection at the first request after ApiVersions, which needs no login."""
-
-
 class BrokersUnreachable(ConnectionLost):
     """No broker can be reached. ``final``: the time is up, do not retry."""
 

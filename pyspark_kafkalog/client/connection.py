@@ -24,7 +24,6 @@ from pyspark_kafkalog.errors import (
     FrameTooLarge,
     InvalidRequest,
     KafkaError,
-    LoginWanted,
     UnsupportedVersion,
 )
 from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -54,6 +53,7 @@ _SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
 """Oldest version chosen by default. Older ones carry message sets; callers must name them."""
 
 _SECURED = ("SSL", "SASL_SSL")
+_CLOSED_BY_CHANCE = 5
 _TLS_ALERT = 0x1503  # first two bytes of a TLS alert, with which a TLS port may answer plain text
 _RENEWED_BETWEEN = 0.85, 0.95
 """A login is renewed between these fractions of its lifetime, as in Kafka's Java clients."""
@@ -98,8 +98,11 @@ class Connection:
         *,
         deadline: Deadline | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        closed_early: dict[Address, int] | None = None,
     ) -> None:
+        """``closed_early``: how many connections in a row were closed at the request after ApiVersions."""
         self.host, self.port = host, port
+        self._closed_early = {} if closed_early is None else closed_early
         self.peer = peer_name(host, port)
         self.broken = False
         self._failure: KafkaError | None = None
@@ -237,13 +240,18 @@ class Connection:
         self.broken = True
         self.transport.close()
 
-    def _explained(self, error: ConnectionClosed, ticket: Ticket) -> ConnectionClosed:
-        """``error`` with a hint at a missing login, if it follows the first request after ApiVersions."""
+    def _explained(self, error: ConnectionClosed, ticket: Ticket) -> KafkaError:
+        """``error`` with a hint at a missing login, if it follows the first request after ApiVersions. A
+        stopping broker does so too, but not again and again.
+        """
         if self._served or self._new_login is not None or ticket.key == ApiKey.API_VERSIONS:
             return error
         option = self._config.option_name("security.protocol")
         secured = "SASL_SSL" if self._config.security_protocol == "SSL" else "SASL_PLAINTEXT or SASL_SSL"
-        return LoginWanted(
+        address = self.host, self.port
+        self._closed_early[address] = self._closed_early.get(address, 0) + 1
+        final = self._closed_early[address] > _CLOSED_BY_CHANCE
+        return (AuthenticationFailed if final else ConnectionClosed)(
             f"{error} after ApiVersions, as it does if it wants a login: then set {option} to {secured}"
         )
 
@@ -282,7 +290,9 @@ class Connection:
                 f"{self.peer}: the response to {ticket.key.name} v{ticket.version} has correlation id "
                 f"{found} instead of {ticket.correlation_id}"
             )
-        self._served = self._served or ticket.key != ApiKey.API_VERSIONS
+        if not self._served and ticket.key != ApiKey.API_VERSIONS:
+            self._served = True
+            self._closed_early.pop((self.host, self.port), None)
         if ticket is self._login_ticket:
             self._continue_login(ticket, frame)
         elif not ticket.dropped:
@@ -484,11 +494,14 @@ class ConnectionPool:
     def __init__(self, config: ClientConfig, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._config, self._clock = config, clock
         self._open: dict[Address, Connection] = {}
+        self._closed_early: dict[Address, int] = {}
 
     def get(self, address: Address, deadline: Deadline) -> Connection:
         connection = self.existing(address)
         if connection is None:
-            connection = Connection(*address, self._config, deadline=deadline, clock=self._clock)
+            connection = Connection(
+                *address, self._config, deadline=deadline, clock=self._clock, closed_early=self._closed_early
+            )
             self._open[address] = connection
         return connection
 

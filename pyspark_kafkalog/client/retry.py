@@ -9,14 +9,7 @@ from typing import TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.errors import (
-    AuthenticationFailed,
-    BrokersUnreachable,
-    ErrorCode,
-    KafkaError,
-    LoginWanted,
-    error_for,
-)
+from pyspark_kafkalog.errors import BrokersUnreachable, ErrorCode, KafkaError, error_for
 
 T = TypeVar("T")
 
@@ -104,7 +97,6 @@ class Attempts:
         self.failures = 0
         self._last: KafkaError | None = None
         self._before: KafkaError | None = None
-        self._logins_wanted = 0  # in a row
 
     def run(self, ask: Callable[[Deadline], T]) -> T:
         while True:
@@ -118,9 +110,6 @@ class Attempts:
         if self._last is not None and self._last.code != error.code:
             self._before = self._last
         self._last = error
-        self._logins_wanted = self._logins_wanted + 1 if isinstance(error, LoginWanted) else 0
-        if self._logins_wanted > _SOON_RETRIES:
-            raise AuthenticationFailed(str(error)) from error  # a broker that stops does not do so again
         wait = self._policy.again(error, self.failures)
         if wait is None or not self._wanted():
             raise error

@@ -155,15 +155,21 @@ def test_a_close_after_api_versions_may_mean_a_login(broker: ScriptedBroker) -> 
 
 
 def test_a_missing_login_is_said_after_a_few_closed_connections(broker: ScriptedBroker) -> None:
-    broker.default(ApiKey.METADATA, Close())
     clock = ManualClock()
-    with (
-        closing(Cluster(ClientConfig(bootstrap_servers=broker.address), clock=clock)) as cluster,
-        pytest.raises(AuthenticationFailed, match=r"wants a login: then set security\.protocol to SASL_"),
-    ):
-        cluster.metadata(["t"])
-    assert clock.monotonic() - 1000 < 5
-    assert len(broker.received(ApiKey.METADATA)) == 6
+    with closing(Cluster(ClientConfig(bootstrap_servers=broker.address), clock=clock)) as cluster:
+        for _ in range(2):  # a broker that restarts
+            broker.script(ApiKey.METADATA, *[Close()] * 5)
+            assert cluster.metadata(["t"], refresh=True).topics["t"].name == "t"
+            cluster.close()
+        broker.default(ApiKey.METADATA, Close())
+        began = clock.monotonic()
+        for patience in (1, 600):  # look-ups share what they saw
+            deadline = Deadline.after(patience, clock)
+            with pytest.raises(KafkaError, match=r"wants a login: then set security\.protocol to SASL_") as e:
+                cluster.metadata(["t"], refresh=True, deadline=deadline)
+        assert isinstance(e.value, AuthenticationFailed)
+        assert clock.monotonic() - began < 10
+    assert len(broker.received(ApiKey.METADATA)) == 2 * 6 + 6
 
 
 def test_a_slow_answer_after_api_versions_does_not(broker: ScriptedBroker) -> None:

@@ -4,12 +4,10 @@ import pytest
 
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.errors import (
-    AuthenticationFailed,
     ConnectionLost,
     ErrorCode,
     InvalidRequest,
     KafkaError,
-    LoginWanted,
     ServerError,
     UnknownTopicOrPartition,
     error_for,
@@ -106,19 +104,6 @@ def test_after_a_success_the_next_failure_is_the_first_again() -> None:
     attempts.failed(ConnectionLost("2"))
     attempts.succeeded()
     assert attempts.failures == 0
-
-
-def test_a_broker_that_keeps_closing_connections_without_a_login_wants_one() -> None:
-    clock = ManualClock()
-    attempts = _attempts(clock, 600)
-    for _ in range(5):
-        attempts.failed(LoginWanted("set security.protocol"))
-    attempts.failed(ConnectionLost("a restart"))
-    for _ in range(5):
-        attempts.failed(LoginWanted("set security.protocol"))
-    with pytest.raises(AuthenticationFailed, match=r"^set security\.protocol$") as e:
-        attempts.failed(LoginWanted("set security.protocol"))
-    assert not e.value.retriable
 
 
 def test_a_code_is_written_once_in_a_message() -> None:
