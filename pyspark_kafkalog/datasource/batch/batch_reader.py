@@ -18,7 +18,7 @@ from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS, opened_clus
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import Bounds, asked_ranges, bounds_now
 from pyspark_kafkalog.errors import briefly
-from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
     """One task: offsets ``[start, end)`` (perhaps placeholders) of a partition, led by node ``broker`` when
-    planned. ``address``: ``host:port`` of the broker that owns it, in 0.7.
+    planned. ``address``: ``host:port`` of its owner, in 0.7. ``more``: what the task reads after it.
     """
 
     topic: str
@@ -36,6 +36,7 @@ class KafkaInputPartition(InputPartition):
     end: int
     broker: int
     address: str = field(default="", kw_only=True)
+    more: tuple[KafkaInputPartition, ...] = field(default=(), kw_only=True)
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -53,8 +54,9 @@ class TaskReader:
         # Spark creates one task for an empty plan, with a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
             with self._opened(partition) as cluster:
-                wanted = OffsetRange(partition.topic_partition, partition.start, partition.end)
-                yield from cluster.rows(wanted, self._columns)
+                for part in (partition, *partition.more):
+                    wanted = OffsetRange(part.topic_partition, part.start, part.end)
+                    yield from cluster.rows(wanted, self._columns)
 
     def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
         if attempt_number() > 0:
@@ -62,7 +64,7 @@ class TaskReader:
             IDLE_CLUSTERS.clear()
         if task is not None:
             _keep_loaded()
-        brokers = {task.broker: task.address} if task is not None and task.address else None
+        brokers = {} if task is None else {t.broker: t.address for t in (task, *task.more) if t.address}
         return opened_cluster(self._options, brokers, is_task=task is not None)
 
 
@@ -109,18 +111,27 @@ class BatchReader(TaskReader, DataSourceReader):
         with self._opened() as cluster:
             leaders = cluster.leaders()
             ranges = asked_ranges(self._options, cluster, sorted(leaders))
-            if self._options.divides(len(leaders)):
-                ranges = plan_ranges(ranges, bounds_now(cluster, ranges), cluster.split)
-            return tasks_of(cluster, ranges, leaders)
+            if not self._options.divides(len(leaders)):
+                if self._options.fail_on_data_loss:
+                    # A task cannot tell: retention may pass a part's end.
+                    bounds_now(cluster, [r for r in ranges if r.start == EARLIEST_OFFSET and r.end >= 0])
+                return tasks_of(cluster, ranges, leaders)
+            planned, empty = plan_ranges(ranges, bounds_now(cluster, ranges), cluster.split)
+            tasks = tasks_of(cluster, planned, leaders)
+            if empty:
+                first, *more = tasks_of(cluster, empty, leaders)
+                tasks.append(replace(first, more=tuple(more)))
+            return tasks
 
 
 def plan_ranges(
     asked: Sequence[OffsetRange],
     resolved: Bounds,
     split: Callable[[Sequence[OffsetRange]], Sequence[OffsetRange]],
-) -> list[OffsetRange]:
-    """The tasks of the ranges ``asked``, which ``split`` cuts by their ``resolved`` offsets. A partition's
-    outermost parts keep its placeholders: a task binds "latest" when it runs, so a rerun sees new records.
+) -> tuple[list[OffsetRange], list[OffsetRange]]:
+    """The tasks of the ranges ``asked``, which ``split`` cuts by their ``resolved`` offsets, and the ranges
+    that are empty now but open. A partition's outermost parts keep its placeholders: a task binds "latest"
+    when it runs, so a rerun sees new records.
     """
     sized = [OffsetRange(r.topic_partition, *resolved[r.topic_partition]) for r in asked]
     parts: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
@@ -132,4 +143,4 @@ def plan_ranges(
             cut[0] = replace(cut[0], start=r.start)
             cut[-1] = replace(cut[-1], end=r.end)
             planned += cut
-    return planned
+    return planned, [r for r in asked if r.end == LATEST_OFFSET and not parts[r.topic_partition]]

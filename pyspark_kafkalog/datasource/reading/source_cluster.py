@@ -188,8 +188,9 @@ class SourceCluster(ABC):
         starts = self.resolve({partition: asked.start})
         ends = self.resolve({partition: asked.end})
         resolved = OffsetRange(partition, starts[partition], ends[partition])
-        if asked.start == EARLIEST_OFFSET and resolved.size < 0 and not self.options.fail_on_data_loss:
-            log.warning("%s: all offsets below %d are gone", partition, resolved.end)
+        if asked.start == EARLIEST_OFFSET and resolved.size < 0:
+            # Retention has passed the end since it was planned.
+            log.info("%s: all offsets below %d are gone", partition, resolved.end)
             return OffsetRange(partition, resolved.end, resolved.end)
         if resolved.size < 0:
             check_order(starts, ends, resolved=True)

@@ -63,7 +63,8 @@ def test_a_plan_keeps_what_the_user_left_open_at_the_outer_edges_only(
 ) -> None:
     asked = [OffsetRange(r.topic_partition, EARLIEST_OFFSET, LATEST_OFFSET) for r in found]
     resolved = {r.topic_partition: (r.start, r.end) for r in found}
-    plan = plan_ranges(asked, resolved, partial(split_ranges, min_partitions=minimum))
+    plan, empty = plan_ranges(asked, resolved, partial(split_ranges, min_partitions=minimum))
+    assert empty == [r for r, now in zip(asked, found, strict=True) if now.size == 0]
     for r in found:
         mine = [p for p in plan if p.topic_partition == r.topic_partition]
         if r.size == 0:

@@ -148,8 +148,9 @@ def same_answers(theirs: Answer, ours: Answer) -> None:
     """The same rows, in the same tasks."""
     assert ours.rows == theirs.rows
     assert ours.tasks == theirs.tasks, (ours.ranges, theirs.ranges)
-    # Where there is nothing to read Spark gives a source in Python one task all the same.
-    assert ours.task_count == max(1, theirs.task_count)
+    # Where there is nothing to read Spark gives a source in Python one task all the same; of a read that is
+    # split, partitions that are empty have one, since Spark's connector would look for them again.
+    assert ours.task_count - theirs.task_count in (0, 1)
 
 
 class Both:

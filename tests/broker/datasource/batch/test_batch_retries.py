@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+
+import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
@@ -38,3 +41,30 @@ def test_a_batch_that_is_run_again_reads_all_of_the_topic_as_it_is_by_then(
     topic.add(4)
     assert run() == [1, 2, 3, 4]
     assert committed_offsets(cluster, topic.name) == {}
+
+
+@pytest.mark.parametrize(
+    ("split", "tasks"), [({}, 3), ({"minPartitions": "5"}, 5), ({"maxRecordsPerPartition": "2"}, 3)]
+)
+def test_a_plan_reads_partitions_that_were_empty_when_it_was_made(
+    running_broker: EmbeddedBroker, new_topic: Callable[..., Topic], split: dict[str, str], tasks: int
+) -> None:
+    """As a DataFrame does, which Spark plans once and runs again."""
+    topic = new_topic(3)
+    topic.add(*range(4))
+    source = DefaultSource(
+        {"kafka.bootstrap.servers": running_broker.bootstrap_servers, "subscribe": topic.name, **split}
+    )
+    reader = source.reader(source.schema())
+    planned = reader.partitions()
+    assert len(planned) == tasks
+
+    def values() -> list[int]:
+        batches = [batch for task in planned for batch in reader.read(pickle.loads(pickle.dumps(task)))]
+        return sorted(int(value) for batch in batches for value in batch.column("value").to_pylist())
+
+    assert values() == [0, 1, 2, 3]
+    topic.add(4)
+    topic.add(5, 6, 7, partition=1)
+    topic.add(8, partition=2)
+    assert values() == list(range(9))

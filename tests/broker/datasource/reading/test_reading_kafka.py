@@ -174,15 +174,24 @@ def test_records_that_the_log_has_and_nobody_sends_are_late_and_not_lost(fail_on
             read_or_loss(broker, task(0, 15), fail_on_data_loss, **patience)
 
 
-def test_a_first_part_that_retention_has_passed(fail_on_data_loss: str) -> None:
+def test_of_parts_that_retention_has_passed_the_first_lost_nothing(fail_on_data_loss: str) -> None:
+    log = ScriptedLog(batches(*FIFTEEN))
+    with serving(log) as broker:
+        first, second, last = reader(broker, maxRecordsPerPartition="5").partitions()
+        log.keep(start=10)
+        assert read_or_loss(broker, first, fail_on_data_loss) == ([], "")
+        found, loss = read_or_loss(broker, second, fail_on_data_loss)
+        assert read_or_loss(broker, last, fail_on_data_loss) == (list(range(10, 15)), "")
+    assert found == []
+    assert ("[5, 10) of t-0: the log holds [10, 15)" in loss) == (fail_on_data_loss == "true")
+
+
+@pytest.mark.parametrize("split", [{}, {"minPartitions": "2"}])
+def test_an_end_below_the_log_is_refused_when_it_is_planned(split: dict[str, str]) -> None:
     with serving(ScriptedLog(batches(*FIFTEEN[2:]), start=10)) as broker:
-        if fail_on_data_loss == "true":
-            with pytest.raises(
-                InvalidConfig, match="start offset 10 is greater than the resolved end offset 5"
-            ):
-                read_or_loss(broker, task(-2, 5), fail_on_data_loss)
-        else:
-            assert read_or_loss(broker, task(-2, 5), fail_on_data_loss) == ([], "")
+        source = reader(broker, endingOffsets='{"t":{"0":5}}', **split)
+        with pytest.raises(InvalidConfig, match="start offset 10 is greater than the resolved end offset 5"):
+            source.partitions()
 
 
 @pytest.mark.parametrize(

@@ -224,14 +224,17 @@ def test_tasks_are_cut_where_segments_begin(
     for n in range(6):
         put(kafka, topic_name, *(entry(b"%d" % n * 990) for _ in range(3)))
     planned = tasks(reader07(**at, minPartitions="4"))
-    assert [(t.partition, t.start, t.end) for t in planned] == [
+    assert [t.partition for t in (planned[-1], *planned[-1].more)] == [1, 2]  # empty now
+    assert [(t.partition, t.start, t.end) for t in planned[:-1]] == [
         (0, EARLIEST_OFFSET, 6000),
         (0, 6000, 9000),
         (0, 9000, 15000),
         (0, 15000, LATEST_OFFSET),
     ]
     assert [row.offset for row in rows(reader07(**at), planned)] == list(range(0, 18000, 1000))
-    assert len(tasks(reader07(**at, minPartitions="100"))) == 6
+    put(kafka, topic_name, entry(b"new"), partition=2)
+    assert [row.offset for row in rows(reader07(**at), planned)] == [*range(0, 18000, 1000), 0]
+    assert len(tasks(reader07(**at, minPartitions="100"))) == 6 + 1 + 1
 
 
 def test_a_time_begins_with_the_last_segment_written_before_it(

@@ -105,7 +105,8 @@ def test_ranges_of_any_size_do_not_lose_precision() -> None:
 def test_r13_the_outer_parts_keep_their_placeholders() -> None:
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     asked = [OffsetRange(a, EARLIEST_OFFSET, LATEST_OFFSET), OffsetRange(b, 3, LATEST_OFFSET)]
-    planned = plan_ranges(asked, {a: (0, 30), b: (3, 4)}, partial(split_ranges, min_partitions=4))
+    planned, empty = plan_ranges(asked, {a: (0, 30), b: (3, 4)}, partial(split_ranges, min_partitions=4))
+    assert empty == []
     assert planned == [
         OffsetRange(a, EARLIEST_OFFSET, 10),
         OffsetRange(a, 10, 20),
@@ -114,10 +115,11 @@ def test_r13_the_outer_parts_keep_their_placeholders() -> None:
     ]
 
 
-def test_of_a_plan_that_is_split_a_partition_that_is_empty_now_has_no_task() -> None:
-    tp = TopicPartition("t", 0)
-    asked = [OffsetRange(tp, EARLIEST_OFFSET, LATEST_OFFSET)]
-    assert plan_ranges(asked, {tp: (5, 5)}, split_ranges) == []
+def test_a_partition_that_is_empty_when_it_is_planned_stays_open_if_its_end_is_latest() -> None:
+    a, b, c = (TopicPartition("t", n) for n in range(3))
+    asked = [OffsetRange(a, EARLIEST_OFFSET, LATEST_OFFSET), OffsetRange(b, EARLIEST_OFFSET, 5)]
+    asked.append(OffsetRange(c, 5, LATEST_OFFSET))
+    assert plan_ranges(asked, dict.fromkeys((a, b, c), (5, 5)), split_ranges) == ([], [asked[0], asked[2]])
 
 
 @pytest.mark.parametrize(
