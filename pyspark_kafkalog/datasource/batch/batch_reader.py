@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class KafkaInputPartition(InputPartition):
     """One task: offsets ``[start, end)`` (perhaps placeholders) of a partition, led by node ``broker`` when
-    planned. ``address``: ``host:port`` of its owner, in 0.7. ``more``: what the task reads after it.
+    planned. ``address``: ``host:port`` of the broker that owns it, in 0.7. ``topic_id``: if another topic has
+    the name now, the offsets are lost. ``more``: what the task reads after it.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class KafkaInputPartition(InputPartition):
     end: int
     broker: int
     address: str = field(default="", kw_only=True)
+    topic_id: str = field(default="", kw_only=True)
     more: tuple[KafkaInputPartition, ...] = field(default=(), kw_only=True)
 
     @property
@@ -56,7 +58,7 @@ class TaskReader:
             with self._opened(partition) as cluster:
                 for part in (partition, *partition.more):
                     wanted = OffsetRange(part.topic_partition, part.start, part.end)
-                    yield from cluster.rows(wanted, self._columns)
+                    yield from cluster.rows(wanted, self._columns, topic_id=part.topic_id)
 
     def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
         if attempt_number() > 0:
@@ -84,7 +86,10 @@ def attempt_number() -> int:
 
 
 def tasks_of(
-    cluster: SourceCluster, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, int]
+    cluster: SourceCluster,
+    ranges: Sequence[OffsetRange],
+    leaders: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str] | None = None,
 ) -> list[KafkaInputPartition]:
     nodes = {r.topic_partition: leaders.get(r.topic_partition, -1) for r in ranges}
     addresses = {node: cluster.address_of(node) for node in set(nodes.values())}
@@ -96,6 +101,7 @@ def tasks_of(
             r.end,
             nodes[r.topic_partition],
             address=addresses[nodes[r.topic_partition]],
+            topic_id=(topic_ids or {}).get(r.topic_partition.topic, ""),
         )
         for r in ranges
     ]

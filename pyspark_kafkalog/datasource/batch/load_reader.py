@@ -42,7 +42,6 @@ _LOOK_EVERY_SECONDS = 0.05
 class LoadInputPartition(KafkaInputPartition):
     """One task of a plan: its range number ``index``. ``run`` is the same in all tasks of one DataFrame."""
 
-    topic_id: str
     plan: int
     plan_sha256: str
     index: int
@@ -77,19 +76,18 @@ class LoadReader(BatchReader):
         ranges = [OffsetRange(r.key, r.start, r.end) for r in plan.ranges]
         with self._opened() as cluster:
             # Brokers may have moved: a plan may be read again long after it was made.
-            tasks = tasks_of(cluster, ranges, leaders)
+            tasks = tasks_of(cluster, ranges, leaders, {r.topic: r.topic_id for r in plan.ranges})
         if self._is_preview:
             return tasks
         return [
             LoadInputPartition(
                 **vars(task),
-                topic_id=r.topic_id,
                 plan=plan.number,
                 plan_sha256=plan.sha256,
                 index=index,
                 run=run,
             )
-            for index, (task, r) in enumerate(zip(tasks, plan.ranges, strict=True))
+            for index, task in enumerate(tasks)
         ]
 
     @property
@@ -169,7 +167,7 @@ class LoadReader(BatchReader):
         extra = tuple(name for name in TALLY_COLUMNS if name not in self._columns)
         where = task.topic_partition
         with self._opened(task) as cluster:
-            topic_id = cluster.topic_ids([where])[where]
+            topic_id = cluster.topic_ids([where]).get(task.topic)
             if task.topic_id and topic_id and topic_id != task.topic_id:
                 # It may have the planned offsets, with other records.
                 raise TopicRecreated(

@@ -138,9 +138,9 @@ class KafkaCluster(SourceCluster):
             facts[p] = PartitionFacts(_topic_id(topic), leader, address, epoch, earliest[p], latest[p])
         return facts
 
-    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[str, str]:
         seen = self._retry(lambda: self._metadata(partitions))
-        return {p: _topic_id(seen.topics[p.topic]) for p in partitions}
+        return {name: _topic_id(topic) for name, topic in seen.topics.items() if _topic_id(topic)}
 
     def cluster_id(self) -> str:
         return self._retry(lambda: self.client.metadata([], refresh=True)).cluster_id or ""

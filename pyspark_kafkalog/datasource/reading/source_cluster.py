@@ -127,8 +127,9 @@ class SourceCluster(ABC):
     def facts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFacts]:
         """Each partition's facts for a load's plan; `UnknownTopicOrPartition` if one does not exist."""
 
-    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
-        return dict.fromkeys(partitions, "")
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[str, str]:  # noqa: ARG002
+        """The ids of the partitions' topics, if they have any; `UnknownTopicOrPartition` as for `facts`."""
+        return {}
 
     @abstractmethod
     def cluster_id(self) -> str:
@@ -158,11 +159,15 @@ class SourceCluster(ABC):
         columns: Sequence[str],
         on_loss: OnOffsets = lambda *_: None,
         on_skip: OnOffsets = lambda *_: None,
+        topic_id: str = "",
     ) -> Iterator[pa.RecordBatch]:
         """The rows of ``asked``, resolved now. ``on_loss`` is called for deleted offsets, with
-        ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. Raises `DataLoss`.
+        ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. If the topic has another id than
+        ``topic_id``, all offsets are. Raises `DataLoss`.
         """
         wanted = self._resolved(asked)
+        if topic_id and wanted.size > 0 and self._topic_id_now(asked.topic_partition) not in ("", topic_id):
+            wanted = self._after_loss(OffsetsGone(wanted, 0, 0), on_loss)
         while wanted.size > 0:
             try:
                 yield from self._read(wanted, tuple(columns), on_skip)
@@ -174,6 +179,12 @@ class SourceCluster(ABC):
                 if self.options.skip_corrupt:
                     raise
                 raise type(e)(f"{e}. {_HOW_TO_SKIP}") from e
+
+    def _topic_id_now(self, partition: TopicPartition) -> str:
+        try:
+            return self.topic_ids([partition]).get(partition.topic, "")
+        except UnknownTopicOrPartition:
+            return ""  # reading waits for it, and reports it
 
     @abstractmethod
     def _read(

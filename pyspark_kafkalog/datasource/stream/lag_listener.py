@@ -132,7 +132,7 @@ def lag_between(end: OffsetsByPartition, latest: OffsetsByPartition | None) -> t
 def _offsets_in(text: str | None) -> OffsetsByPartition | None:
     try:
         value = json.loads(text or "null")
-        return decode_offsets(value) if isinstance(value, dict) and "version" in value else None
+        return decode_offsets(value).offsets if isinstance(value, dict) and "version" in value else None
     except (ValueError, InvalidConfig):
         return None
 

@@ -12,6 +12,7 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import listed
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
+from pyspark_kafkalog.datasource.stream.stream_offsets import StreamOffset
 from pyspark_kafkalog.errors import KafkaError
 from pyspark_kafkalog.types import NO_BROKER, TopicPartition
 
@@ -39,10 +40,15 @@ class FixedEndLost(KafkaError):
 
 
 def losses(
-    start: Offsets, end: Offsets, earliest: Offsets, *, gone: Collection[TopicPartition], group: str | None
+    before: StreamOffset,
+    after: StreamOffset,
+    earliest: Offsets,
+    *,
+    gone: Collection[TopicPartition],
+    group: str | None,
 ) -> list[OffsetsLost]:
-    """The losses in a batch ``[start, end)``. ``earliest``: first offsets of partitions new in ``end``."""
-    found = []
+    """What was lost between two offsets. ``earliest``: first offsets of partitions new in ``after``."""
+    found, start, end = [], before.offsets, after.offsets
     new = end.keys() - start.keys()
     unknown = new - earliest.keys()
     if unknown:
@@ -64,6 +70,9 @@ def losses(
         if end[p] < start[p]:
             what = f"Partition {p} offset was changed from {start[p]} to {end[p]}."
             found.append(OffsetsLost("PARTITION_OFFSET_CHANGED", what))
+    for topic, (old, now) in before.recreated(after).items():
+        what = f"Topic {topic} was deleted and created again: its id was {old} and is now {now}."
+        found.append(OffsetsLost("TOPIC_RECREATED", what))
     return found
 
 
@@ -84,19 +93,19 @@ def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[Offs
     return [OffsetRange(p, starts[p], end[p]) for p in sorted(end) if p in starts and end[p] > starts[p]]
 
 
-def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets, *, planned_before: bool) -> None:
-    """Check ``end`` against AvailableNow's; one ``planned_before`` may lack new partitions."""
+def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
+    """Check ``end``, planned in this run, against AvailableNow's."""
     # In 0.7 a missing partition's broker is away: the partition keeps its offset.
     ended = {p for p in end if p.broker == NO_BROKER}
     expected = {p for p in fixed if p.broker == NO_BROKER}
-    if not planned_before and ended != expected:
+    if ended != expected:
         raise FixedEndLost(
             "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
             f"The batch ends in partitions {listed(ended)}, and {listed(expected)} were there when the query "
             "began.",
         )
     for p in sorted(end.keys() & fixed.keys()):
-        if end[p] > fixed[p] and not planned_before:
+        if end[p] > fixed[p]:
             raise FixedEndLost(
                 "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
                 f"Partition {p} of the batch ends at {end[p]}, and ended at {fixed[p]} when the query began.",

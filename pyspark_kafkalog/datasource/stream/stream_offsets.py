@@ -1,7 +1,8 @@
 """The offsets of a stream as JSON, in Spark's checkpoint, and the stored start of the first batch.
 
-Version 1 is ``{"version": 1, "offsets": {"topic": {"0": 23}}}``, the next offset to read of each partition; a
-partition of 0.7 is ``<broker>-<number>``. Without a version it is version 0, ``{"topic": {"0": 23}}``, the
+Version 2 is ``{"version": 2, "offsets": {"topic": {"0": 23}}, "topicIds": {"topic": "<id>"}}``, the next
+offset to read of each partition, and the topics' ids, which show recreated topics; Kafka before 2.8 has none.
+A partition of 0.7 is ``<broker>-<number>``. Without a version it is version 0, ``{"topic": {"0": 23}}``, the
 form of Spark's own connector, whose checkpoints a query can continue.
 
 Spark writes down the end of the first batch, but not its start. A query that dies in that batch asks again;
@@ -15,7 +16,8 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark_kafkalog.config.definition import LONG_MAX
@@ -30,20 +32,39 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
     from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 
-VERSION = 1
+VERSION = 2
 
 
-def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Offsets as a dict for JSON; equal offsets give equal JSON."""
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """Where a batch begins or ends: the next offset of each partition, and their topics' ids, if known."""
+
+    offsets: OffsetsByPartition
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    def recreated(self, later: StreamOffset) -> dict[str, tuple[str, str]]:
+        """The topics that have another id ``later``, with both ids."""
+        ids = {t: (i, later.topic_ids.get(t, i)) for t, i in sorted(self.topic_ids.items())}
+        return {topic: (before, now) for topic, (before, now) in ids.items() if before != now}
+
+    def continued(self, later: StreamOffset) -> OffsetsByPartition:
+        """The offsets in topics that were not recreated."""
+        gone = self.recreated(later)
+        return {p: offset for p, offset in self.offsets.items() if p.topic not in gone}
+
+
+def encode_offsets(offset: StreamOffset) -> dict[str, Any]:
+    """An offset as a dict for JSON; equal offsets give equal JSON."""
     by_topic: dict[str, dict[str, int]] = {}
-    for partition, offset in sorted(offsets.items()):
-        by_topic.setdefault(partition.topic, {})[partition.number] = offset
-    return {"version": VERSION, "offsets": by_topic}
+    for partition, next_offset in sorted(offset.offsets.items()):
+        by_topic.setdefault(partition.topic, {})[partition.number] = next_offset
+    return {"version": VERSION, "offsets": by_topic, "topicIds": dict(sorted(offset.topic_ids.items()))}
 
 
-def decode_offsets(kept: object) -> OffsetsByPartition:
-    """Decodes the offsets of `encode_offsets` or Spark's own connector."""
-    form = kept
+def decode_offsets(kept: object) -> StreamOffset:
+    """Decodes the offset of `encode_offsets` or Spark's own connector."""
+    form: object = kept
+    ids: object = {}
     if isinstance(kept, dict) and type(kept.get("version")) is int:
         version = kept["version"]
         if version > VERSION:
@@ -51,8 +72,8 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
                 f"the checkpoint's offsets have version {version}, and this pyspark-kafkalog knows {VERSION} "
                 "at most: it was written by a newer one. Use that, or a new checkpoint"
             )
-        form = kept.get("offsets") if version == VERSION else None
-    if not isinstance(form, dict):
+        form, ids = (kept.get("offsets"), kept.get("topicIds")) if version == VERSION else (None, None)
+    if not isinstance(form, dict) or not isinstance(ids, dict) or {*map(type, ids.values())} - {str}:
         raise InvalidConfig(f"the checkpoint has no offsets of kafkalog: {kept!r}")
     found: OffsetsByPartition = {}
     for topic, partitions in form.items():
@@ -61,7 +82,7 @@ def decode_offsets(kept: object) -> OffsetsByPartition:
             if partition is None or type(offset) is not int or not 0 <= offset <= LONG_MAX:
                 raise InvalidConfig(f"the checkpoint has no offsets of kafkalog: {kept!r}")
             found[partition] = offset
-    return found
+    return StreamOffset(found, ids)
 
 
 _NOTE = "kafkalog start"
@@ -90,7 +111,7 @@ class FileStarts:
         """Number of this run's start, or of the spent one before it."""
         self._spent = False
 
-    def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:  # noqa: ARG002
+    def kept(self, partitions: Collection[TopicPartition]) -> StreamOffset | None:  # noqa: ARG002
         """The stored start, unless spent; ``partitions`` are the existing ones."""
         if self._store.exists(LOAD):
             raise InvalidConfig(
@@ -105,12 +126,12 @@ class FileStarts:
                 return found
             # Another driver removed it meanwhile, for a newer one.
 
-    def keep(self, start: OffsetsByPartition) -> OffsetsByPartition:
+    def keep(self, start: StreamOffset) -> StreamOffset:
         """Store a start, durably. Returns the start that counts: another run's if that was faster."""
         number = (self._newest() if self._number is None else self._number) + 1
         data = json.dumps(encode_offsets(start), indent=2).encode() + b"\n"
         created = self._store.create(_name(number), data)
-        counts = dict(start) if created else self._read(number)
+        counts = start if created else self._read(number)
         if (
             counts is None
             or self._newest() > number
@@ -147,7 +168,7 @@ class FileStarts:
             if number < newest:
                 self._store.remove(_name(number, ending))
 
-    def _read(self, number: int) -> OffsetsByPartition | None:
+    def _read(self, number: int) -> StreamOffset | None:
         data = self._store.read(_name(number))
         if data is None:
             return None
@@ -166,7 +187,7 @@ class GroupStarts:
     def __init__(self, cluster: Callable[[], SourceCluster], group: str) -> None:
         self._cluster, self._group = cluster, group
 
-    def kept(self, partitions: Collection[TopicPartition]) -> OffsetsByPartition | None:
+    def kept(self, partitions: Collection[TopicPartition]) -> StreamOffset | None:
         """An incomplete start does not count: the commit that stored it, or spent it, was cut short."""
         by_count: dict[int, OffsetsByPartition] = defaultdict(dict)
         for partition, (offset, note) in self._cluster().group_metadata(self._group, partitions).items():
@@ -182,7 +203,7 @@ class GroupStarts:
             by_count[count][partition] = offset
         for count, found in sorted(by_count.items(), reverse=True):
             if len(found) >= count:
-                return found
+                return StreamOffset(found)
             log.warning(
                 "the start that group %s keeps has %d of %d partitions and does not count: "
                 "startingOffsets is resolved again",
@@ -190,9 +211,11 @@ class GroupStarts:
             )  # fmt: skip
         return None
 
-    def keep(self, start: Mapping[TopicPartition, int]) -> OffsetsByPartition:
-        self._cluster().commit_group(self._group, start, metadata=f"{_NOTE} {_VERSION}:{len(start)}")
-        return dict(start)
+    def keep(self, start: StreamOffset) -> StreamOffset:
+        # Without topic ids: with a topic the broker deletes its offsets.
+        note = f"{_NOTE} {_VERSION}:{len(start.offsets)}"
+        self._cluster().commit_group(self._group, start.offsets, metadata=note)
+        return start
 
     def spend(self) -> None:
         """Does nothing: the commit of the batch's end has no such metadata."""

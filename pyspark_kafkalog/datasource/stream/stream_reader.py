@@ -9,10 +9,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_kafkalog.datasource.batch.batch_reader import TaskReader
 from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
+from pyspark_kafkalog.datasource.options.topics_and_offsets import SubscribePattern
 from pyspark_kafkalog.datasource.stream.stream_batches import NO_LIMITS, BatchLimits
 from pyspark_kafkalog.datasource.stream.stream_driver import StreamDriver
-from pyspark_kafkalog.datasource.stream.stream_offsets import decode_offsets, encode_offsets
-from pyspark_kafkalog.errors import briefly
+from pyspark_kafkalog.datasource.stream.stream_offsets import StreamOffset, decode_offsets, encode_offsets
+from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 try:
     from pyspark.sql.streaming import datasource as admission
@@ -48,14 +49,14 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
         """The end of the next batch; see `StreamDriver.latest`. Spark before 4.2 gives neither argument."""
-        known = None if start is None else decode_offsets(start)
+        known = None if start is None else self._decoded(start)
         found = self._driver.latest(known, self._limits(limit))
         # Spark compares the text: an offset in another form, as from its own connector, is the same offset.
-        return start if start is not None and found == known else encode_offsets(found)
+        return start if start is not None and found is known else encode_offsets(found)
 
     @briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._driver.plan(decode_offsets(start), decode_offsets(end))
+        return self._driver.plan(self._decoded(start), self._decoded(end))
 
     def commit(self, end: dict[str, Any]) -> None:
         """See `StreamDriver.finished`. Spark calls it while it plans the next batch."""
@@ -86,6 +87,16 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         if self._driven is None:
             self._driven = StreamDriver(self._options)
         return self._driven
+
+    def _decoded(self, offset: dict[str, Any]) -> StreamOffset:
+        found, subscription = decode_offsets(offset), self._options.subscription
+        if not found.offsets and not isinstance(subscription, SubscribePattern):
+            # A pattern may have matched nothing yet; here all records would be read again.
+            raise InvalidConfig(
+                f"the checkpoint has an offset without partitions, and the query reads "
+                f"{', '.join(sorted(subscription.names))}: begin with a new checkpoint, and startingOffsets"
+            )
+        return found
 
     def _limits(self, limit: ReadLimit | None) -> BatchLimits:
         """Both bounds: Spark has no limit with two, so the other one is the option's."""

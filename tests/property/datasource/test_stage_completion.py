@@ -53,7 +53,7 @@ def test_the_first_run_that_has_read_all_commits_and_the_others_are_reported(
     for run, index in ends:
         planned = plan.ranges[index]
         ledger.leave_receipt(Tally().receipt(plan, planned, attempt=0, host="h", duration_ms=1), index)
-        task = LoadInputPartition("t", 0, planned.start, planned.end, 0, "", 1, plan.sha256, index, run)
+        task = LoadInputPartition("t", 0, planned.start, planned.end, 0, 1, plan.sha256, index, run)
         read[run].add(index)
         complete = len(read[run]) == tasks
         if winner not in (None, run) and complete:

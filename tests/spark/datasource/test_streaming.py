@@ -20,6 +20,7 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client_config import ClientConfig
+from pyspark_kafkalog.types import encode_id
 from tests.support.datasource.spark_topics import Topic
 from tests.support.until import until
 
@@ -82,7 +83,8 @@ def test_s2_available_now_and_s13_a_restart_and_once(new_topic: NewTopic, query:
     found = query.run(frame)
     assert found == [numbers(range(5)), numbers(range(5, 10)), numbers(range(10, 15))]
     end = json.loads((query.checkpoint / "offsets" / "2").read_text().splitlines()[-1])
-    assert end == {"version": 1, "offsets": {topic.name: {"0": 15}}}
+    topic_id = encode_id(topic.client.topic_id(topic.name))
+    assert end == {"version": 2, "offsets": {topic.name: {"0": 15}}, "topicIds": {topic.name: topic_id}}
     assert query.run(frame) == []
     topic.add(*range(15, 27))
     assert query.run(frame, once=True) == [numbers(range(15, 27))]  # S9: without limits

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_kafkalog.client.admin import create_partitions
+from kafkalog_broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.client.admin import create_partitions, delete_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import commit_offsets, committed_offsets
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
@@ -62,7 +63,22 @@ def test_s6_a_first_batch_is_repeated_from_where_it_began(
     topic.add(5)
     again = start(checkpoint, **options)
     assert values(again) == [[3, 4], [5]]
-    assert again.reader.initialOffset() == first
+    assert again.reader.initialOffset()["offsets"] == first["offsets"]
+
+
+def test_a_first_batch_of_a_topic_recreated_since_its_start_was_kept(
+    new_topic: NewTopic, start: Start, tmp_path: Path, running_broker: EmbeddedBroker
+) -> None:
+    topic = new_topic()
+    topic.add(1, 2)
+    options = {"subscribe": topic.name, **LATEST, "offsetsPath": str(tmp_path), "streamName": "query"}
+    with pytest.raises(Died):
+        start(Checkpoint(), **options).batch(dies="planning")
+    delete_topics(running_broker.bootstrap_servers, [topic.name])
+    new_topic().add(3, 4, 5)
+    with pytest.raises(OffsetsLost, match=r"TOPIC_RECREATED\]"):
+        start(Checkpoint(), **options).batch()
+    assert values(start(Checkpoint(), **options, failOnDataLoss="false")) == [[3, 4, 5]]
 
 
 def test_s6_without_a_place_a_warning_says_what_may_happen(

@@ -155,4 +155,5 @@ def test_s35_what_is_there_is_reported_beside_what_was_read(uneven: Topic, start
     assert batch is not None
     assert batch.latest is not None
     assert batch.latest["offsets"] == {uneven.name: {"0": 101, "1": 11, "2": 1}}
-    assert TopicPartition(uneven.name, 2) in (run.reader._driver.newest or {})
+    assert run.reader._driver.newest is not None
+    assert TopicPartition(uneven.name, 2) in run.reader._driver.newest.offsets

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pyspark_kafkalog.datasource.stream.stream_offsets import FileStarts, StartSuperseded
+from pyspark_kafkalog.datasource.stream.stream_offsets import FileStarts, StartSuperseded, StreamOffset
 from pyspark_kafkalog.ledger.stores.store import Store
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing
@@ -18,17 +18,21 @@ LAST_OF_KEPT = 3
 """The operation in which `kept` reads a start that it has seen is not spent."""
 
 
+def start_at(offset: int) -> StreamOffset:
+    return StreamOffset({TP: offset}, {"t": "id"})
+
+
 def run(store: Store, start: int, *, spends: bool = True, begun: list[int] | None = None) -> int:
     """Where a run of the query begins that finds the topic at ``start``; its first batch is done."""
     keeper = FileStarts(store)
     found = keeper.kept([TP])
     if found is None:
-        found = keeper.keep({TP: start})
+        found = keeper.keep(start_at(start))
     if begun is not None:
-        begun.append(found[TP])
+        begun.append(found.offsets[TP])
     if spends:
         keeper.spend()
-    return found[TP]
+    return found.offsets[TP]
 
 
 def test_only_the_newest_start_is_left_however_many_queries_there_were() -> None:
@@ -59,7 +63,7 @@ def test_a_driver_that_dies_at_any_step_leaves_the_spent_start_or_its_own(at: in
     except Crash:
         died = True
     kept = FileStarts(store).kept([TP])
-    assert kept in (None, {TP: 20})
+    assert kept in (None, start_at(20))
     assert died or kept is None
     assert run(store, 30) == (30 if kept is None else 20)
     run(store, 40)
@@ -111,7 +115,7 @@ def test_two_drivers_starting_together_use_the_first_ones_start() -> None:
     store = MemoryStore()
     first, second = FileStarts(store), FileStarts(store)
     assert first.kept([TP]) is second.kept([TP]) is None
-    assert first.keep({TP: 1}) == second.keep({TP: 2}) == {TP: 1}
+    assert first.keep(start_at(1)) == second.keep(start_at(2)) == start_at(1)
     second.spend()
     assert first.kept([TP]) is None
 
@@ -120,8 +124,8 @@ def test_a_driver_that_was_given_up_does_not_spend_the_start_of_its_successor() 
     store = MemoryStore()
     zombie = FileStarts(store)
     zombie.kept([TP])
-    zombie.keep({TP: 1})
+    zombie.keep(start_at(1))
     FileStarts(store).spend()
     assert run(store, 2, spends=False) == 2
     zombie.spend()
-    assert FileStarts(store).kept([TP]) == {TP: 2}
+    assert FileStarts(store).kept([TP]) == start_at(2)

@@ -10,7 +10,7 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.datasource.stream.lag_listener import LagListener, SourceLag, lag_between
-from pyspark_kafkalog.datasource.stream.stream_offsets import encode_offsets
+from pyspark_kafkalog.datasource.stream.stream_offsets import StreamOffset, encode_offsets
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.types import TopicPartition
 
@@ -18,7 +18,7 @@ P = [TopicPartition("t", n) for n in range(3)]
 
 
 def text(*offsets: int) -> str:
-    return json.dumps(encode_offsets(dict(zip(P, offsets, strict=False))))
+    return json.dumps(encode_offsets(StreamOffset(dict(zip(P, offsets, strict=False)))))
 
 
 def event(*sources: tuple[str | None, str | None], name: str | None = None, batch: int = 4) -> Any:
