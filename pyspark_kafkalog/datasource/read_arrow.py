@@ -137,7 +137,8 @@ def _planned(options: BatchOptions) -> list[OffsetRange]:
 def _rows(options: BatchOptions, ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
     with closing(open_cluster(options, is_task=True)) as cluster:
         for wanted in ranges:
-            yield from cluster.rows(wanted, options.row_columns)
+            topic_id = (options.topic_ids or {}).get(wanted.topic_partition.topic, "")
+            yield from cluster.rows(wanted, options.row_columns, topic_id=topic_id)
 
 
 class _Batches(Iterator[pa.RecordBatch]):

@@ -75,11 +75,6 @@ def last_commit(archive: Archive, part: HistoryRange) -> int:
     return until
 
 
-def positions_after(archive: Archive, number: int) -> dict[TopicPartition, int]:
-    last_commit(archive, HistoryRange(until=number))
-    return {p.key: p.next for p in archive.commit_at(number).positions}
-
-
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
     """The offsets of each partition in a part of the history; partitions added later begin at their first
     load. Raises `TopicRecreated`, or `LoadError` without such commits or after a rewind in between.

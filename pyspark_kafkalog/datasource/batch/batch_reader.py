@@ -115,17 +115,17 @@ class BatchReader(TaskReader, DataSourceReader):
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
         with self._opened() as cluster:
-            leaders = cluster.leaders()
+            leaders, ids = cluster.leaders(), self._options.topic_ids
             ranges = asked_ranges(self._options, cluster, sorted(leaders))
             if not self._options.divides(len(leaders)):
                 if self._options.fail_on_data_loss:
                     # A task cannot tell: retention may pass a part's end.
                     bounds_now(cluster, [r for r in ranges if r.start == EARLIEST_OFFSET and r.end >= 0])
-                return tasks_of(cluster, ranges, leaders)
+                return tasks_of(cluster, ranges, leaders, ids)
             planned, empty = plan_ranges(ranges, bounds_now(cluster, ranges), cluster.split)
-            tasks = tasks_of(cluster, planned, leaders)
+            tasks = tasks_of(cluster, planned, leaders, ids)
             if empty:
-                first, *more = tasks_of(cluster, empty, leaders)
+                first, *more = tasks_of(cluster, empty, leaders, ids)
                 tasks.append(replace(first, more=tuple(more)))
             return tasks
 

@@ -29,7 +29,7 @@ from pyspark_kafkalog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_kafkalog.ledger.commit import Commit
-from pyspark_kafkalog.ledger.history import positions_after, ranges_of
+from pyspark_kafkalog.ledger.history import HistoryRange, last_commit, ranges_of
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import PartitionFacts, Plan, Position, Range, make_plan
 from pyspark_kafkalog.types import LATEST_OFFSET, NO_BROKER, TopicPartition
@@ -233,15 +233,15 @@ def _plain(parts: Sequence[OffsetRange]) -> list[Range]:
 
 def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
     """The plain read of earlier loads' offsets, of the partitions subscribed to."""
-    ledger = Ledger.at(load.offsets_path, load.name)
-    if load.history is None:
-        start = options.start
-        if not isinstance(start, Committed):
-            raise InvalidConfig("neither between, asOf nor startingOffsets=commit:N is given")
-        return replace(
-            options, start=replace(start, offsets=positions_after(ledger, start.number)), load=None
-        )
-    ranges = ranges_of(ledger, load.history)
+    ledger, start = Ledger.at(load.offsets_path, load.name), options.start
+    part = HistoryRange(until=start.number) if isinstance(start, Committed) else load.history
+    if part is None:
+        raise InvalidConfig("neither between, asOf nor startingOffsets=commit:N is given")
+    positions = ledger.commit_at(last_commit(ledger, part)).stored
+    options = replace(options, topic_ids={p.topic: p.topic_id for p in positions.values()}, load=None)
+    if isinstance(start, Committed):
+        return replace(options, start=replace(start, offsets={key: p.next for key, p in positions.items()}))
+    ranges = ranges_of(ledger, part)
     spans = {key: span for key, span in ranges.items() if covers(options.subscription, key)}
     if not spans:
         topics = ", ".join(sorted({key.topic for key in ranges}))
@@ -251,5 +251,4 @@ def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
         subscription=Assign(tuple(sorted(spans))),
         start=SpecificOffsets({key: start for key, (start, _) in spans.items()}),
         end=SpecificOffsets({key: end for key, (_, end) in spans.items()}),
-        load=None,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -409,6 +409,8 @@ class BatchOptions(SourceOptions):
     end: OffsetLimit = unlisted(None)
     load: LoadOptions | None = unlisted(None)
     """None for a read that belongs to no load."""
+    topic_ids: Mapping[str, str] | None = unlisted(None)
+    """Ids of the topics whose offsets are read, if known: in another topic of the name they mean nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,13 +24,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.client.admin import delete_topics
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, UnknownTopicOrPartition
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.protocol.exchange import ApiKey
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import TopicPartition, encode_id
 from tests.support.client.scripted_broker import ScriptedBroker
 from tests.support.client.scripted_log import ScriptedLog, batches, serving
 from tests.support.datasource.spark_topics import Topic, record
@@ -188,9 +189,22 @@ def test_what_a_load_read_is_read_again_and_a_load_itself_is_refused(
     with pytest.raises(InvalidConfig, match=r"loadName=l names a load, .* read_arrow commits nothing"):
         kafkalog.read_arrow(servers, three.name, **of_load)
     first, second = TopicPartition(three.name, 0), TopicPartition(three.name, 1)
-    loaded(Ledger.at(str(tmp_path), "l"), {first: facts(2, 5), second: facts(0, 1)})
+    topic_id = encode_id(three.client.topic_id(three.name))
+    read = {first: facts(2, 5, topic_id=topic_id), second: facts(0, 1, topic_id=topic_id)}
+    loaded(Ledger.at(str(tmp_path), "l"), read)
     again = kafkalog.read_arrow(servers, three.name, between="start,commit:1", **of_load)
     assert numbers(again) == [2, 3, 4, 10]
+    delete_topics(servers, [three.name])
+    three.client.create_topic(three.name, 3)
+    three.add(*range(30, 40))
+    three.add(*range(40, 50), partition=1)
+    for former in ({"between": "start,commit:1"}, {"startingOffsets": "commit:1"}):
+        with pytest.raises(DataLoss, match=rf"Could not read offsets .* of {three.name}-0"):
+            numbers(kafkalog.read_arrow(servers, three.name, **former, **of_load))
+        given = {"subscribe": three.name, "loadName": "l", "offsetsPath": str(tmp_path), **former}
+        with pytest.raises(DataLoss, match=rf"Could not read offsets .* of {three.name}-0"):
+            as_spark_reads(servers, **given)
+        assert as_spark_reads(servers, **given, failOnDataLoss="false").num_rows == 0
 
 
 # --- errors
@@ -384,7 +398,8 @@ print(json.dumps([rows, later, sorted(m for m in sys.modules if m.startswith("py
 
 def test_it_works_where_pyspark_is_not_installed(servers: str, three: Topic, tmp_path: Path) -> None:
     first, second = TopicPartition(three.name, 0), TopicPartition(three.name, 1)
-    loaded(Ledger.at(str(tmp_path), "l"), {first: facts(0, 10), second: facts(0, 4)})
+    read = {first: facts(0, 10, topic_id=""), second: facts(0, 4, topic_id="")}
+    loaded(Ledger.at(str(tmp_path), "l"), read)
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_SPARK, servers, three.name, str(tmp_path)],
         capture_output=True, text=True, timeout=120, check=False,

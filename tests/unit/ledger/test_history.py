@@ -14,7 +14,6 @@ from pyspark_kafkalog.ledger.history import (
     last_commit,
     parse_as_of,
     parse_between,
-    positions_after,
     ranges_of,
 )
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -56,7 +55,6 @@ def test_the_offsets_between_two_commits_are_those_that_the_loads_read(ledger: L
     assert ranges_of(ledger, HistoryRange(1, 3)) == {P0: (10, 15), P1: (3, 8)}
     assert ranges_of(ledger, HistoryRange(2, 3)) == {P0: (12, 15), P1: (6, 8)}
     assert ranges_of(ledger, HistoryRange(0, 1)) == {P0: (0, 10)}
-    assert positions_after(ledger, 2) == {P0: 12, P1: 6}
     for former in (HistoryRange(1, 4), HistoryRange(4, None)):
         with pytest.raises(LoadError, match="has no commit 4; the newest is 3"):
             ranges_of(ledger, former)
