@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
-from kafkalog_broker.groups.classic_rules import (
-    GroupOutcome,
-    JoinRequest,
-    Moment,
-    Phase,
-    SyncRequest,
-    Waiter,
-)
+from kafkalog_broker.groups.classic_rules import GroupOutcome, JoinRequest, Moment, Phase, SyncRequest, Waiter
 from kafkalog_broker.groups.committed_offsets import GroupOffsets
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings, TopicSnapshot
 from kafkalog_broker.groups.consumer_group_coordinator import ConsumerGroups

@@ -13,13 +13,7 @@ from types import MappingProxyType
 from uuid import UUID, uuid4
 
 from kafkalog_broker.config.broker_config import LogConfig
-from kafkalog_broker.disk.data_directory import (
-    DataDirectory,
-    Meta,
-    PassingError,
-    agree_on_meta,
-    keep_or_make,
-)
+from kafkalog_broker.disk.data_directory import DataDirectory, Meta, PassingError, agree_on_meta, keep_or_make
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
 from kafkalog_broker.log.family import Grown, KnownProducer
 from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all

@@ -447,10 +447,7 @@ class Scram:
 
 def _shape_of(credentials: Mapping[str, ScramCredential]) -> _Shape:
     return tuple(
-        (
-            mechanism,
-            (_JAVA_SALT if _JAVA_SALT_TEXT.fullmatch(each.salt) else len(each.salt), each.iterations),
-        )
+        (mechanism, (_JAVA_SALT if _JAVA_SALT_TEXT.fullmatch(each.salt) else len(each.salt), each.iterations))
         for mechanism, each in sorted(credentials.items())
     )
 

@@ -36,13 +36,7 @@ BATCHES_SINCE = len(_NEWEST_MAGIC)
 class OlderReader:
     """*Not thread-safe: one request's.* An answer is a part of the file, or all converted."""
 
-    def __init__(
-        self,
-        log: ReadableLog,
-        version: int,
-        allowance: Allowance,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, log: ReadableLog, version: int, allowance: Allowance, metrics: Metrics) -> None:
         self._log = log
         self._magic = _NEWEST_MAGIC[version]
         self._allowance = allowance

@@ -278,11 +278,7 @@ def alter_partition_reassignments(
 
 
 def _reassign(
-    name: str,
-    wanted: api.ReassignablePartition,
-    refused: KafkaError | None,
-    leaders: _Leaders,
-    ctx: Context,
+    name: str, wanted: api.ReassignablePartition, refused: KafkaError | None, leaders: _Leaders, ctx: Context
 ) -> api.ReassignablePartitionResponse:
     number = wanted.partition_index
     try:
