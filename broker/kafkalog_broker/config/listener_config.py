@@ -36,132 +36,105 @@ _mechanisms = Check(
 class ListenerConfig(Config):
     """Properties of a listener or one of its mechanisms. No ``repr``, as they contain secrets."""
 
+    # fmt: off
     ssl_keystore_type: str | None = prop(
         "ssl.keystore.type", None, section="TLS",
-        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
-    )  # fmt: skip
+        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.")
     ssl_keystore_location: str | None = prop(
         "ssl.keystore.location", None,
         doc="File with this broker's private key and certificate chain: PEM, PKCS12 or JKS. Replaced "
-            "certificates are used for new connections after a few seconds.",
-    )  # fmt: skip
+            "certificates are used for new connections after a few seconds.")
     ssl_keystore_password: str | None = prop("ssl.keystore.password", None, doc="Password of that file.")
     ssl_keystore_key: str | None = prop(
-        "ssl.keystore.key", None, doc="The private key itself, as PEM, instead of a file."
-    )
+        "ssl.keystore.key", None, doc="The private key itself, as PEM, instead of a file.")
     ssl_keystore_certificate_chain: str | None = prop(
-        "ssl.keystore.certificate.chain", None, doc="The certificate chain itself, as PEM, instead of a file."
-    )
+        "ssl.keystore.certificate.chain", None,
+        doc="The certificate chain itself, as PEM, instead of a file.")
     ssl_key_password: str | None = prop(
         "ssl.key.password", None,
-        doc="Password of an encrypted private key; by default that of the key store.",
-    )  # fmt: skip
+        doc="Password of an encrypted private key; by default that of the key store.")
     ssl_truststore_type: str | None = prop(
-        "ssl.truststore.type", None, doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell."
-    )
+        "ssl.truststore.type", None, doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.")
     ssl_truststore_location: str | None = prop(
         "ssl.truststore.location", None,
-        doc="File with the authorities of clients' certificates, for ssl.client.auth, and of other brokers'.",
-    )  # fmt: skip
+        doc="File with the authorities of clients' certificates, for ssl.client.auth, and of other brokers'.")
     ssl_truststore_password: str | None = prop(
-        "ssl.truststore.password", None, doc="Password of that file; JKS opens without one."
-    )
+        "ssl.truststore.password", None, doc="Password of that file; JKS opens without one.")
     ssl_truststore_certificates: str | None = prop(
         "ssl.truststore.certificates", None,
-        doc="The authorities themselves, as PEM; blanks may stand for line ends.",
-    )  # fmt: skip
+        doc="The authorities themselves, as PEM; blanks may stand for line ends.")
     ssl_endpoint_identification_algorithm: str = prop(
         "ssl.endpoint.identification.algorithm", "https", check=one_of("https", "HTTPS", "none", ""),
         doc="When this broker calls another: https requires a certificate for the host's name, none or "
-            "empty accepts any of the authorities.",
-    )  # fmt: skip
+            "empty accepts any of the authorities.")
     ssl_client_auth: str = prop(
         "ssl.client.auth", "none", check=one_of("none", "requested", "required"),
         doc="Whether clients are asked for a certificate. On SASL_SSL only with the prefix "
-            "listener.name.<name>.: the certificate is checked, and the login names the user.",
-    )  # fmt: skip
+            "listener.name.<name>.: the certificate is checked, and the login names the user.")
     ssl_principal_mapping_rules: str = prop(
         "ssl.principal.mapping.rules", "DEFAULT",
         doc="Rules from a certificate's name to a user: RULE:regex/replacement/[LU] or DEFAULT, separated "
-            "by commas; the first match counts.",
-    )  # fmt: skip
+            "by commas; the first match counts.")
     ssl_protocol: str | None = prop(
-        "ssl.protocol", None, doc="Newest TLS version that is used: TLSv1.3 or TLSv1.2."
-    )
+        "ssl.protocol", None, doc="Newest TLS version that is used: TLSv1.3 or TLSv1.2.")
     ssl_enabled_protocols: tuple[str, ...] = prop(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), tuple,
-        doc="TLS versions that are used: TLSv1.2, TLSv1.3.",
-    )  # fmt: skip
+        doc="TLS versions that are used: TLSv1.2, TLSv1.3.")
     ssl_cipher_suites: tuple[str, ...] = prop(
         "ssl.cipher.suites", (), tuple,
         doc="Cipher suites of TLS 1.2 by their IANA names; empty: OpenSSL's. Those of TLS 1.3 cannot be "
-            "chosen.",
-    )  # fmt: skip
+            "chosen.")
 
     sasl_enabled_mechanisms: tuple[str, ...] = prop(
         "sasl.enabled.mechanisms", (), tuple, check=_mechanisms, section="Login",
-        doc="Mechanisms with which clients of a SASL listener can log in; required there (Kafka: GSSAPI).",
-    )  # fmt: skip
+        doc="Mechanisms with which clients of a SASL listener can log in; required there (Kafka: GSSAPI).")
     sasl_jaas_config: str | None = prop(
         "sasl.jaas.config", None,
         doc='For PLAIN, the users: PlainLoginModule required user_NAME="PASSWORD" ...; (user_NAME in quotes '
             "if it has more than letters, digits, _, - and .). Not needed for SCRAM and OAUTHBEARER. "
-            "username and password are this broker's login at others.",
-    )  # fmt: skip
+            "username and password are this broker's login at others.")
     sasl_server_max_receive_size: int = prop(
         "sasl.server.max.receive.size", 524_288, int, check=positive_int, unit="bytes",
-        doc="Largest request of a client before its login.",
-    )  # fmt: skip
+        doc="Largest request of a client before its login.")
     connections_max_reauth_ms: int = prop(
         "connections.max.reauth.ms", 0, int, check=between(0, LONG_MAX), unit="ms",
         doc="How long a login lasts: clients log in again on the same connection, others are closed at "
-            "their next request. 0: as long as the connection, or the token.",
-    )  # fmt: skip
+            "their next request. 0: as long as the connection, or the token.")
     connection_failed_authentication_delay_ms: int = prop(
         "connection.failed.authentication.delay.ms", 100, int, check=between(0, 60_000), unit="ms",
-        doc="Delay of the answer to a failed login.",
-    )  # fmt: skip
+        doc="Delay of the answer to a failed login.")
     connection_authentication_timeout_ms: int = prop(
         "connection.authentication.timeout.ms", 30_000, int, check=positive_int, unit="ms",
-        doc="Time limit for TLS handshake and login together (not in Kafka).",
-    )  # fmt: skip
+        doc="Time limit for TLS handshake and login together (not in Kafka).")
     sasl_server_callback_handler_class: str | None = prop(
         "sasl.server.callback.handler.class", None,
         doc="Verifies OAUTHBEARER tokens: OAuthBearerValidatorCallbackHandler (the default) with "
             "sasl.oauthbearer.jwks.endpoint.url; OAuthBearerUnsecuredValidatorCallbackHandler, which "
             "accepts unsigned tokens, for tests; or a Python function module:function that returns a "
-            "token's claims or raises ValueError.",
-    )  # fmt: skip
+            "token's claims or raises ValueError.")
     sasl_oauthbearer_jwks_endpoint_url: str | None = prop(
         "sasl.oauthbearer.jwks.endpoint.url", None,
-        doc="URL (https:, http: or file:) of the keys that sign tokens.",
-    )  # fmt: skip
+        doc="URL (https:, http: or file:) of the keys that sign tokens.")
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = prop(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, int, check=between(1000, LONG_MAX), unit="ms",
-        doc="How often these keys are fetched again.",
-    )  # fmt: skip
+        doc="How often these keys are fetched again.")
     sasl_oauthbearer_expected_issuer: str | None = prop(
-        "sasl.oauthbearer.expected.issuer", None, doc="Required claim iss of a token."
-    )
+        "sasl.oauthbearer.expected.issuer", None, doc="Required claim iss of a token.")
     sasl_oauthbearer_expected_audience: tuple[str, ...] = prop(
-        "sasl.oauthbearer.expected.audience", (), tuple, doc="One of these must be in a token's claim aud."
-    )
+        "sasl.oauthbearer.expected.audience", (), tuple, doc="One of these must be in a token's claim aud.")
     sasl_oauthbearer_clock_skew_seconds: int = prop(
         "sasl.oauthbearer.clock.skew.seconds", 30, int, check=between(0, 3600), unit="seconds",
-        doc="Allowed difference between the clocks of this broker and the tokens' issuer.",
-    )  # fmt: skip
+        doc="Allowed difference between the clocks of this broker and the tokens' issuer.")
     sasl_oauthbearer_sub_claim_name: str = prop(
-        "sasl.oauthbearer.sub.claim.name", "sub", doc="Claim with the user's name."
-    )
+        "sasl.oauthbearer.sub.claim.name", "sub", doc="Claim with the user's name.")
 
     max_connections: int | None = prop(
         "max.connections", None, int, check=positive_int, unit="connections", section="Connections",
-        doc="Open connections of this listener; not set: the broker's.",
-    )  # fmt: skip
+        doc="Open connections of this listener; not set: the broker's.")
     num_network_threads: int | None = prop(
         "num.network.threads", None, int, check=between(1, 64), unit="threads",
-        doc="Threads of this listener; not set: the broker's.",
-    )  # fmt: skip
+        doc="Threads of this listener; not set: the broker's.")
+    # fmt: on
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
