@@ -41,14 +41,7 @@ from kafkalog_broker.groups.consumer_group import (
 from kafkalog_broker.groups.group_records import StoredGroup, StoredMember
 from kafkalog_broker.groups.server_assignors import EMPTY, TargetAssignment
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, ServerError
-from pyspark_kafkalog.protocol.consumer_protocol import (
-    Subscription,
-    assignment_user_data,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    flat,
-)
+from pyspark_kafkalog.protocol import consumer_protocol
 from pyspark_kafkalog.types import TopicPartition
 
 
@@ -90,7 +83,7 @@ def join(
             ClassicMembership(request.session_timeout_ms, request.protocols),
         ),
     )
-    owned = _with_ids(flat(subscription.owned_partitions), topics)
+    owned = _with_ids(consumer_protocol.flat(subscription.owned_partitions), topics)
     group = advanced(group, member_id, owned, topics, settings, now_ms)
     group = _due(group, member_id, now_ms)
     answer = JoinAnswer(
@@ -116,7 +109,7 @@ def sync(
     if progress.state is not MemberState.UNREVOKED:
         revocations.pop(member_id, None)
     group = _heard_of(replace(group, revocations=revocations), member_id, classic, now_ms)
-    assignment = encode_assignment(_with_names(progress.assigned, topics))
+    assignment = consumer_protocol.encode_assignment(_with_names(progress.assigned, topics))
     return group, SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol, assignment)
 
 
@@ -168,10 +161,10 @@ def upgraded(name: str, classic: ClassicGroup, topics: TopicSnapshot, now_ms: in
         raise InvalidRequest(f"its protocol type is {classic.protocol_type!r}")
     members, progress, sessions = {}, {}, {}
     for member_id, member in classic.members.items():
-        if assignment_user_data(member.assignment):
+        if consumer_protocol.assignment_user_data(member.assignment):
             raise InvalidRequest(f"the assignment of member {member_id} has user data, which would be lost")
         subscription = _subscription(member.protocols)
-        assigned = _with_ids(decode_assignment(member.assignment), topics)
+        assigned = _with_ids(consumer_protocol.decode_assignment(member.assignment), topics)
         session_ms, rebalance_ms = int(member.session_seconds * 1000), int(member.rebalance_seconds * 1000)
         members[member_id] = MemberSubscription(
             member.instance_id, subscription.rack_id, member.client_id, member.client_host,
@@ -221,7 +214,7 @@ def downgraded(
             group.members[member_id].rebalance_timeout_ms,
             each.session_timeout_ms,
             dict(each.protocols).get(protocol or "", b""),
-            encode_assignment(_with_names(group.progress[member_id].assigned, topics)),
+            consumer_protocol.encode_assignment(_with_names(group.progress[member_id].assigned, topics)),
         )
         for member_id, each in classic.items()
     )
@@ -239,9 +232,9 @@ def _supports(group: ConsumerGroup, member_id: str, protocols: Protocols) -> boo
     return any(all(name in known for known in others) for name, _ in protocols)
 
 
-def _subscription(protocols: Protocols) -> Subscription:
+def _subscription(protocols: Protocols) -> consumer_protocol.Subscription:
     try:
-        return decode_subscription(protocols[0][1])
+        return consumer_protocol.decode_subscription(protocols[0][1])
     except InvalidRequest as e:
         raise _inconsistent(f"the metadata of protocol {protocols[0][0]!r} is no subscription: {e}") from None
 

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 from uuid import uuid4
 
-from kafkalog_broker.groups import classic_members, consumer_group
+from kafkalog_broker.groups import classic_members, consumer_group, group_records
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import (
     JoinAnswer,
@@ -20,15 +20,6 @@ from kafkalog_broker.groups.classic_rules import (
     SyncRequest,
 )
 from kafkalog_broker.groups.group import Group, GroupShard, GroupTopic, NoSuchGroup, give
-from kafkalog_broker.groups.group_records import (
-    RecordKey,
-    build,
-    changes,
-    decode_key,
-    encode_group,
-    encode_group_key,
-    records_of,
-)
 from kafkalog_broker.groups.server_assignors import TargetAssignment
 from kafkalog_broker.groups.topic_patterns import matching
 from kafkalog_broker.logs.offset_records import INTERNAL_TOPICS
@@ -179,10 +170,10 @@ class ConsumerGroups:
         group.consumer = None
 
     def load(self, shard: _Shard, stored: Stored) -> None:
-        found: dict[str, dict[RecordKey, bytes]] = {}
+        found: dict[str, dict[group_records.RecordKey, bytes]] = {}
         for offset, key_bytes, value in stored.values():
             try:
-                key = decode_key(key_bytes)
+                key = group_records.decode_key(key_bytes)
             except CorruptMessage as e:
                 _log.warning("%s: offset %d is skipped: %s", shard.partition, offset, e)
                 continue
@@ -190,7 +181,7 @@ class ConsumerGroups:
                 found.setdefault(key.group, {})[key] = value
         for name, values in found.items():
             try:
-                consumer = build(name, values)
+                consumer = group_records.build(name, values)
             except CorruptMessage as e:
                 _log.warning("%s: group %r is skipped: %s", shard.partition, name, e)
                 continue
@@ -214,9 +205,9 @@ class ConsumerGroups:
             self._downgrade(shard, group, before, after)
             return
         now_ms = self.clock.time_ms()
-        records = records_of(changes(group.consumer, after), now_ms)
+        records = group_records.records_of(group_records.changes(group.consumer, after), now_ms)
         if group.classic is not None and group.classic.in_log:
-            records.insert(0, NewRecord(None, encode_group_key(group.name), now_ms))
+            records.insert(0, NewRecord(None, group_records.encode_group_key(group.name), now_ms))
         self.topic.append(shard, records)
         group.classic, group.consumer = None, after
 
@@ -233,8 +224,12 @@ class ConsumerGroups:
         now, classic = Moment.now(self.clock), self.new_classic()
         after = replace(after, epoch=before.epoch)
         stored, protocols = classic_members.downgraded(after, self.topics(), now.time_ms)
-        records = records_of(changes(before, None), now.time_ms)
-        records.append(NewRecord(encode_group(stored), encode_group_key(group.name), now.time_ms))
+        records = group_records.records_of(group_records.changes(before, None), now.time_ms)
+        records.append(
+            NewRecord(
+                group_records.encode_group(stored), group_records.encode_group_key(group.name), now.time_ms
+            )
+        )
         self.topic.append(shard, records)
         classic.take_over(stored, protocols, now)
         group.classic, group.consumer = classic, None

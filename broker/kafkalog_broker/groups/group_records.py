@@ -28,13 +28,7 @@ from kafkalog_broker.groups.consumer_group import (
     SubscribedTopic,
 )
 from kafkalog_broker.groups.server_assignors import TargetAssignment, by_topic
-from kafkalog_broker.logs.state_records import (
-    decode_strings,
-    decode_struct,
-    encode_strings,
-    encode_struct,
-    version_of,
-)
+from kafkalog_broker.logs import state_records
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.protocol.codec import (
     BYTES,
@@ -84,25 +78,25 @@ class StoredGroup(WireStruct):
 
 def encode_group_key(group: str) -> bytes:
     """Raises `CorruptMessage`: the name is longer than 32767 bytes."""
-    return encode_strings(GROUP_KEY_VERSION, group)
+    return state_records.encode_strings(GROUP_KEY_VERSION, group)
 
 
 def decode_group_key(data: bytes) -> str | None:
     """The group name; None for a key of another kind. Raises `CorruptMessage` for a truncated key."""
-    if version_of(data) != GROUP_KEY_VERSION:
+    if state_records.version_of(data) != GROUP_KEY_VERSION:
         return None
-    (group,), _ = decode_strings(data, 1)
+    (group,), _ = state_records.decode_strings(data, 1)
     return group
 
 
 def encode_group(group: StoredGroup) -> bytes:
     """Value version 3. Raises `InvalidRequest`: a string is too long for its field."""
-    return encode_struct(group, _WRITTEN_VERSION, flexible=False)
+    return state_records.encode_struct(group, _WRITTEN_VERSION, flexible=False)
 
 
 def decode_group(data: bytes) -> StoredGroup:
     """Reads any version up to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
-    return decode_struct(StoredGroup, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
+    return state_records.decode_struct(StoredGroup, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
 
 
 # --- groups of the new protocol
@@ -222,16 +216,16 @@ _VALUES: dict[RecordKind, Any] = {
 
 def encode_key(key: RecordKey) -> bytes:
     """Raises `CorruptMessage`: a string is longer than 32767 bytes."""
-    return encode_strings(key.kind, key.group, *([key.item] if key.kind in _WITH_ITEM else []))
+    return state_records.encode_strings(key.kind, key.group, *([key.item] if key.kind in _WITH_ITEM else []))
 
 
 def decode_key(data: bytes) -> RecordKey | None:
     """None for a key of another kind. Raises `CorruptMessage`: the key is truncated."""
-    version = version_of(data)
+    version = state_records.version_of(data)
     if version not in _VALUES:
         return None
     kind = RecordKind(version)
-    strings, _ = decode_strings(data, 2 if kind in _WITH_ITEM else 1)
+    strings, _ = state_records.decode_strings(data, 2 if kind in _WITH_ITEM else 1)
     return RecordKey(kind, *strings)
 
 
@@ -309,14 +303,16 @@ def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None
 
 
 def _encode(value: WireStruct) -> bytes:
-    return encode_struct(value, _VALUE_VERSION, flexible=True)
+    return state_records.encode_struct(value, _VALUE_VERSION, flexible=True)
 
 
 def _decode(key: RecordKey, data: bytes) -> Any:
     if key.kind is RecordKind.MEMBER and data.endswith(_NOT_CLASSIC):
         data = data[: -len(_NOT_CLASSIC)] + b"\0"
     try:
-        return decode_struct(_VALUES[key.kind], data, _VALUE_VERSION, flexible_since=_VALUE_VERSION)
+        return state_records.decode_struct(
+            _VALUES[key.kind], data, _VALUE_VERSION, flexible_since=_VALUE_VERSION
+        )
     except CorruptMessage as e:
         raise CorruptMessage(f"{key.kind.name} of group {key.group!r}: {e}") from e
 

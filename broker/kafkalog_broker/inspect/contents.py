@@ -22,16 +22,7 @@ from kafkalog_broker.inspect.inspection import (
     note,
     partitions_in,
 )
-from kafkalog_broker.logs.topic_store import (
-    PARTITION_METADATA,
-    TOPIC_SUFFIX,
-    TOPICS_DIRECTORY,
-    StoredTopic,
-    directory_name,
-    parse_topic,
-    read_partition_metadata,
-    topic_of_record,
-)
+from kafkalog_broker.logs import topic_store
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.properties import parse_properties
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
@@ -81,7 +72,7 @@ class Expected:
 class Contents:
     path: Path
     partitions: tuple[PartitionPlace, ...]
-    topics: dict[str, StoredTopic]
+    topics: dict[str, topic_store.StoredTopic]
     deleting: frozenset[str]
     notes: Notes
     findings: tuple[Finding, ...]
@@ -112,7 +103,7 @@ def read_contents(path: Path, files: FileSystem, clock: Clock = SYSTEM_CLOCK) ->
     return look_again(
         lambda: _contents(path, files),
         lambda contents: damage_in(contents.findings),
-        lambda: (files_in(path, files), files_in(path / TOPICS_DIRECTORY, files)),
+        lambda: (files_in(path, files), files_in(path / topic_store.TOPICS_DIRECTORY, files)),
         path,
         clock,
     )
@@ -124,7 +115,7 @@ def _contents(path: Path, files: FileSystem) -> Contents:
     notes = read_notes(path, files)
     findings += [Finding(file, f"{fault}: the next start recovers the logs") for file, fault in notes.faults]
     findings += _check_meta(path, files)
-    if (path / TOPICS_DIRECTORY).is_dir():
+    if (path / topic_store.TOPICS_DIRECTORY).is_dir():
         # A copy of partitions alone has no records to compare with.
         for place in partitions:
             findings += _check_owner(place, topics, deleting, files)
@@ -133,25 +124,27 @@ def _contents(path: Path, files: FileSystem) -> Contents:
         for number in topic.partitions:
             partition = TopicPartition(name, number)
             if partition not in there:
-                findings.append(_absent(path, directory_name(partition), topic, notes))
+                findings.append(_absent(path, topic_store.directory_name(partition), topic, notes))
     return Contents(path, partitions, topics, frozenset(deleting), notes, tuple(findings))
 
 
-def _read_topics(path: Path, files: FileSystem) -> tuple[dict[str, StoredTopic], set[str], list[Finding]]:
-    topics: dict[str, StoredTopic] = {}
+def _read_topics(
+    path: Path, files: FileSystem
+) -> tuple[dict[str, topic_store.StoredTopic], set[str], list[Finding]]:
+    topics: dict[str, topic_store.StoredTopic] = {}
     deleting: set[str] = set()
     findings: list[Finding] = []
     try:
-        entries = files.scan(path / TOPICS_DIRECTORY)
+        entries = files.scan(path / topic_store.TOPICS_DIRECTORY)
     except FileNotFoundError:
         return topics, deleting, findings
     for entry in sorted(entries):
-        if not entry.name.endswith(TOPIC_SUFFIX):
+        if not entry.name.endswith(topic_store.TOPIC_SUFFIX):
             continue
-        name = topic_of_record(entry.name) or entry.name.removesuffix(TOPIC_SUFFIX)
-        record = path / TOPICS_DIRECTORY / entry.name
+        name = topic_store.topic_of_record(entry.name) or entry.name.removesuffix(topic_store.TOPIC_SUFFIX)
+        record = path / topic_store.TOPICS_DIRECTORY / entry.name
         try:
-            topic, ended = parse_topic(read_file(files, record), record)
+            topic, ended = topic_store.parse_topic(read_file(files, record), record)
         except FileNotFoundError:
             continue  # just deleted
         except StorageError as e:
@@ -179,7 +172,7 @@ def _check_meta(path: Path, files: FileSystem) -> list[Finding]:
 
 
 def _check_owner(
-    place: PartitionPlace, topics: dict[str, StoredTopic], deleting: set[str], files: FileSystem
+    place: PartitionPlace, topics: dict[str, topic_store.StoredTopic], deleting: set[str], files: FileSystem
 ) -> list[Finding]:
     name, number = place.partition.topic, place.partition.partition
     if name in deleting:
@@ -187,8 +180,8 @@ def _check_owner(
     topic = topics.get(name)
     if topic is None or number not in topic.partitions:
         return [note(place.path, "belongs to no topic of this directory: it is not served")]
-    found = read_partition_metadata(files, place.path)
-    file = place.path / PARTITION_METADATA
+    found = topic_store.read_partition_metadata(files, place.path)
+    file = place.path / topic_store.PARTITION_METADATA
     if found is None:
         return [note(file, "is missing or torn: the next start writes it again")]
     if found[0] != topic.topic_id:
@@ -199,7 +192,7 @@ def _check_owner(
     return []
 
 
-def _absent(path: Path, name: str, topic: StoredTopic, notes: Notes) -> Finding:
+def _absent(path: Path, name: str, topic: topic_store.StoredTopic, notes: Notes) -> Finding:
     number, point = (notes.points.get(name) or (0, 0))[:2]
     if notes.clean is not None and name in notes.clean:
         return Finding(path / name, "is missing: it was there when the broker closed its logs")

@@ -40,14 +40,7 @@ from kafkalog_broker.log.scan import FoundBatch
 from kafkalog_broker.log.segment import SUFFIX
 from kafkalog_broker.log.segment_list import SegmentList, read_segment_list
 from kafkalog_broker.log.walk import CandidateEntry, Damage, Scan
-from kafkalog_broker.logs.topic_store import (
-    PARTITION_METADATA,
-    TOPICS_DIRECTORY,
-    parse_topic,
-    partition_of,
-    read_partition_metadata,
-    topic_record,
-)
+from kafkalog_broker.logs import topic_store
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, StorageError
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES
@@ -115,13 +108,11 @@ def inspection_of(directory: Path, otherwise: str, files: FileSystem) -> Inspect
     family_of(otherwise)
     generation = _of_record(directory, files)
     if generation is None:
-        found = read_partition_metadata(files, directory)
+        found = topic_store.read_partition_metadata(files, directory)
         generation = found[1] if found is not None else otherwise
     if generation not in INSPECTIONS:
-        known = " and ".join(INSPECTIONS)
-        raise StorageError(
-            f"{directory / PARTITION_METADATA}: generation {generation[:100]} is not known here: {known} are"
-        )
+        known, path = " and ".join(INSPECTIONS), directory / topic_store.PARTITION_METADATA
+        raise StorageError(f"{path}: generation {generation[:100]} is not known here: {known} are")
     return INSPECTIONS[generation]
 
 
@@ -130,9 +121,9 @@ def _of_record(directory: Path, files: FileSystem) -> str | None:
     place = partition_place(directory)
     if place is None:
         return None
-    path = topic_record(directory.parent, place.partition.topic)
+    path = topic_store.topic_record(directory.parent, place.partition.topic)
     try:
-        return parse_topic(read_file(files, path), path)[0].generation
+        return topic_store.parse_topic(read_file(files, path), path)[0].generation
     except (FileNotFoundError, StorageError):
         return None
 
@@ -271,7 +262,7 @@ def segment_list_in(directory: Path, files: FileSystem) -> SegmentList | None:
 
 def partition_place(directory: Path) -> PartitionPlace | None:
     kafka = _KAFKA_PARTITION.fullmatch(directory.name)
-    partition = partition_of(directory.name)
+    partition = topic_store.partition_of(directory.name)
     if partition is None and kafka is not None:
         partition = TopicPartition(kafka[1], int(kafka[2]))
     return None if partition is None else PartitionPlace(directory, partition)
@@ -294,7 +285,7 @@ def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlac
 
 
 def is_data_directory(path: Path) -> bool:
-    names = (TOPICS_DIRECTORY, META_NAME, CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME)
+    names = (topic_store.TOPICS_DIRECTORY, META_NAME, CLEAN_SHUTDOWN_NAME, RECOVERY_POINTS_NAME)
     return any((path / name).exists() for name in names)
 
 

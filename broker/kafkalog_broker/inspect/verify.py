@@ -26,14 +26,8 @@ from kafkalog_broker.inspect.inspection import (
     segment_list_in,
     segments_in,
 )
+from kafkalog_broker.log import segment_list
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, parse_aborted
-from kafkalog_broker.log.segment_list import (
-    SEGMENT_LIST_NAME,
-    Missing,
-    SegmentList,
-    missing_segments,
-    unlisted,
-)
 from kafkalog_broker.log.walk import LAST_OFFSET, MESSAGES_PER_BYTE, CandidateEntry, Damage
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import CorruptMessage, KafkaError
@@ -121,7 +115,7 @@ class _Check:
         self._segment_end = LAST_OFFSET
         self._cleaned_offset = 0
         self._start_offset = 0
-        self._missing: list[Missing] = []
+        self._missing: list[segment_list.Missing] = []
         self._transactions = FoundTransactions()
 
     def find(self, what: str, position: int | None = None, *, path: Path | None = None) -> None:
@@ -151,7 +145,7 @@ class _Check:
             why = "cannot be told there from what the cleaner has removed"
             self.note(f"compacted up to offset {compacted - 1}: {what} {why}", path=directory)
 
-    def read_list(self, directory: Path, segments: list[SegmentPlace]) -> SegmentList | None:
+    def read_list(self, directory: Path, segments: list[SegmentPlace]) -> segment_list.SegmentList | None:
         listed = segment_list_in(directory, self._files)
         if listed is not None:
             self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset
@@ -166,7 +160,7 @@ class _Check:
     def against_list(self, directory: Path) -> list[SegmentPlace]:
         """Compare the segments with their list; returns the log's."""
         listed, segments = None, segments_in(directory, self._files)
-        path, present = directory / SEGMENT_LIST_NAME, False
+        path, present = directory / segment_list.SEGMENT_LIST_NAME, False
         # Twice: a broker may delete a segment in between, but replaces the list first.
         for _ in range(2):
             present = path.exists()  # before reading: a broker may create it meanwhile
@@ -176,7 +170,9 @@ class _Check:
                 break
             sizes = {segment.base_offset: segment.size for segment in segments}
             names = {segment.base_offset: segment.path.name for segment in segments}
-            self._missing = missing_segments(listed, sizes, self._expected.end_offset, names=names)
+            self._missing = segment_list.missing_segments(
+                listed, sizes, self._expected.end_offset, names=names
+            )
             if not self._missing:
                 break
         if listed is None:
@@ -185,7 +181,7 @@ class _Check:
             return segments
         for missing in self._missing:
             self.find(str(missing), path=directory / missing.why.split(" ")[0])
-        unknown = set(unlisted(listed, [segment.base_offset for segment in segments]))
+        unknown = set(segment_list.unlisted(listed, [segment.base_offset for segment in segments]))
         for segment in segments:
             if segment.base_offset in listed.retired:
                 self.note("it is being deleted: the next start goes on with it", path=segment.path)

@@ -10,15 +10,8 @@ from types import MappingProxyType
 from urllib.parse import quote, unquote
 
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
+from kafkalog_broker.log.append import validation
 from kafkalog_broker.log.append.producer_states import GuardedProducers
-from kafkalog_broker.log.append.validation import (
-    check_entries,
-    check_v07,
-    leave_as_they_are,
-    number_entries,
-    takes_long,
-    takes_long_v07,
-)
 from kafkalog_broker.log.family import LOADED_INDEX_BYTES, Grown, LogFamily, LogTools, Producers
 from kafkalog_broker.log.offset_scheme import BatchTimes, ByteOffsets, LoadedSchemes, LogicalOffsets
 from kafkalog_broker.log.scan import scan, scan07
@@ -79,9 +72,9 @@ SINCE_08 = LogFamily(
     format=ENTRIES,
     scan=scan,
     scheme=LogicalOffsets,
-    takes_long=takes_long,
-    check=check_entries,
-    number=number_entries,
+    takes_long=validation.takes_long,
+    check=validation.check_entries,
+    number=validation.number_entries,
     producers=GuardedProducers,
     check_name=check_name,
 )
@@ -92,9 +85,9 @@ V07 = LogFamily(
     format=V07Format(),
     scan=scan07,
     scheme=ByteOffsets,
-    takes_long=takes_long_v07,
-    check=check_v07,
-    number=leave_as_they_are,
+    takes_long=validation.takes_long_v07,
+    check=validation.check_v07,
+    number=validation.leave_as_they_are,
     producers=lambda _path, _files, _expiration_ms: Producers(),
     check_name=check_first_name,
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory
+from kafkalog_broker.log import retention
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction, aborted_in
 from kafkalog_broker.log.cleaning.swap import Swap
 from kafkalog_broker.log.family import (
@@ -25,14 +26,6 @@ from kafkalog_broker.log.family import (
 )
 from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.log.recovery import CleanState, Loaded, cleaned_segment, new_segment
-from kafkalog_broker.log.retention import (
-    RetentionPolicy,
-    SegmentFacts,
-    check_timed,
-    count_expired,
-    just_written,
-    lost_by_their_times,
-)
 from kafkalog_broker.log.segment import Segment, newest_record
 from kafkalog_broker.log.segment_list import ListFile
 from pyspark_kafkalog.errors import OffsetOutOfRange, StorageError, UnknownTopicOrPartition
@@ -277,7 +270,7 @@ class Log:
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record at or after this time; None if there is none."""
-        check_timed(self.topic_partition, self.config)
+        retention.check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
             end_offset, segments = self.end_offset, self.segments
@@ -297,7 +290,7 @@ class Log:
                 return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        check_timed(self.topic_partition, self.config)
+        retention.check_timed(self.topic_partition, self.config)
         while True:
             self._check_open()
             segments = self.segments
@@ -307,12 +300,12 @@ class Log:
                 if not any(segment.deleted for segment in segments):
                     raise self.directory.refused(f"reading {self.path.name}", e) from e
 
-    def facts(self) -> list[SegmentFacts]:
+    def facts(self) -> list[retention.SegmentFacts]:
         segments = self.segments
         start_offset = self.start_offset
         # Size first: a segment that grows meanwhile is larger than its facts.
         return [
-            SegmentFacts(max(s.base_offset, start_offset), s.size, s.age_timestamp, s.modified_ms)
+            retention.SegmentFacts(max(s.base_offset, start_offset), s.size, s.age_timestamp, s.modified_ms)
             for s in segments
         ]
 
@@ -333,7 +326,7 @@ class Log:
         if grown:
             self._tools.grown(self.topic_partition, grown)
 
-    def retire(self, policy: RetentionPolicy, now_ms: int) -> list[Path]:
+    def retire(self, policy: retention.RetentionPolicy, now_ms: int) -> list[Path]:
         """Drop the oldest segments that ``policy`` allows; returns their renamed files, to be removed."""
         with self._maintenance:
             self._end_swap()
@@ -343,7 +336,7 @@ class Log:
             with self.directory.refusing(f"reading {self.path.name}"):
                 facts = self.facts()
         # Without a lock, as the policy may be slow; segments that change meanwhile stay.
-        allowed = count_expired(policy, facts, now_ms)
+        allowed = retention.count_expired(policy, facts, now_ms)
         if not allowed:
             return gone
         with self._maintenance:
@@ -361,8 +354,8 @@ class Log:
                     self._list.replace_without(expired, kept, self.start_offset)
                     self._begin_with(kept, kept[0].base_offset)
                 gone += self._list.rename_dropped()
-        if fresh := just_written(policy, facts, count, now_ms):
-            why = lost_by_their_times(fresh, self.config.retention_ms)
+        if fresh := retention.just_written(policy, facts, count, now_ms):
+            why = retention.lost_by_their_times(fresh, self.config.retention_ms)
             _logger.warning("%s: %s", self.path.name, why)
         _logger.info("%s: %d segments expired, log starts at %d", self.path, count, self.start_offset)
         return gone

@@ -12,6 +12,7 @@ from kafkalog_broker.disk.filesystem import File
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES
 from kafkalog_broker.log.walk import CandidateEntry, Damage, Window, salvage
 from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.base import Frame, crc32, crc32c
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
@@ -23,16 +24,6 @@ from pyspark_kafkalog.formats.batch import (
     read_header,
 )
 from pyspark_kafkalog.formats.compression import Codec
-from pyspark_kafkalog.formats.legacy import (
-    CRC_POSITION,
-    KEY_POSITIONS,
-    MAGIC_POSITION,
-    MIN_ENTRY_BYTES,
-    EntryHeader,
-    LegacyFormat,
-    messages,
-    read_entry,
-)
 from pyspark_kafkalog.formats.v07 import ENTRY_HEADER_BYTES, MessageAndOffset, entry_header
 from pyspark_kafkalog.formats.v07 import MIN_ENTRY_BYTES as SMALLEST_07
 from pyspark_kafkalog.formats.v07 import messages as messages07
@@ -43,7 +34,7 @@ __all__ = ["Damage", "FoundBatch", "FoundEntry", "FoundSet", "scan"]
 _OFFSET_AND_LENGTH = struct.Struct(">qi")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_SETS = LegacyFormat()
+_SETS = legacy.LegacyFormat()
 
 _MAY_BEGIN = re.compile(
     # Offset, a possible length, checksum or epoch, magic; then v2's checksum or the attributes.
@@ -85,24 +76,24 @@ class FoundSet(CandidateEntry):
     __slots__ = ("header",)
     checksum = staticmethod(crc32)
 
-    def __init__(self, position: int, header: EntryHeader, crc: int) -> None:
+    def __init__(self, position: int, header: legacy.EntryHeader, crc: int) -> None:
         compressed, offset = header.is_compressed, header.offset
         super().__init__(
-            position, header.size, position + MAGIC_POSITION, offset, not compressed, offset, offset + 1,
-            header.timestamp, None if compressed else 1, header.crc, crc,
+            position, header.size, position + legacy.MAGIC_POSITION, offset, not compressed, offset,
+            offset + 1, header.timestamp, None if compressed else 1, header.crc, crc,
         )  # fmt: skip
         self.header = header
 
     def records(self, file: File) -> list[Record]:
         """Its messages, inner ones for a set, regardless of its own checksum."""
-        view = memoryview(self.content(file, CRC_POSITION))
+        view = memoryview(self.content(file, legacy.CRC_POSITION))
         frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
         return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
 
     def count(self, file: File) -> int:
         # Ignores its own offset, which no checksum covers.
-        view = memoryview(self.content(file, CRC_POSITION))
-        return sum(1 for _ in messages(view, max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
+        view = memoryview(self.content(file, legacy.CRC_POSITION))
+        return sum(1 for _ in legacy.messages(view, max_bytes=MAX_DECOMPRESSED_BYTES, stored=False))
 
 
 FoundEntry = FoundBatch | FoundSet
@@ -114,15 +105,15 @@ def scan(file: File, size: int, lowest_offset: int, start: int = 0) -> Iterator[
 
 
 class _Entries:
-    smallest = MIN_ENTRY_BYTES
-    key_bytes = MAGIC_POSITION + 2
+    smallest = legacy.MIN_ENTRY_BYTES
+    key_bytes = legacy.MAGIC_POSITION + 2
 
     def __init__(self, lowest_offset: int) -> None:
         self._lowest_offset = lowest_offset
 
     def header_at(self, window: Window, position: int) -> FoundEntry:
         view = window.view(position, HEADER_SIZE)
-        if len(view) < MIN_ENTRY_BYTES:
+        if len(view) < legacy.MIN_ENTRY_BYTES:
             raise CorruptMessage(f"{len(view)} bytes are left: too few for a batch's header")
         if view == bytes(len(view)):
             raise CorruptMessage("zeros where a batch should begin")
@@ -149,15 +140,15 @@ class _Entries:
             begins = match.start()
             offset, length = _OFFSET_AND_LENGTH.unpack_from(chunk, begins)
             if 0 <= offset - self._lowest_offset < _OFFSETS_OF_A_SEGMENT and (
-                length <= _LARGEST_AFTER_DAMAGE or chunk[begins + MAGIC_POSITION] == MAGIC
+                length <= _LARGEST_AFTER_DAMAGE or chunk[begins + legacy.MAGIC_POSITION] == MAGIC
             ):
                 yield begins
 
 
-def _read_entry(window: Window, position: int) -> EntryHeader:
+def _read_entry(window: Window, position: int) -> legacy.EntryHeader:
     """The v0 or v1 header at ``position``. Key and value must fill it, as its magic proves little."""
-    header = read_entry(window.view(position, MIN_ENTRY_BYTES))
-    at = KEY_POSITIONS[header.magic]
+    header = legacy.read_entry(window.view(position, legacy.MIN_ENTRY_BYTES))
+    at = legacy.KEY_POSITIONS[header.magic]
     if position + header.size > window.size:
         return header
     for what in ("key", "value"):

@@ -10,22 +10,11 @@ from pathlib import Path
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import File, OpenFile, copy_bytes, write_all
+from kafkalog_broker.log import walk
 from kafkalog_broker.log.aborted_transactions import AbortedIndex
 from kafkalog_broker.log.family import MAX_DECOMPRESSED_BYTES, CheckedBatch, LogTools, Producers
 from kafkalog_broker.log.file_slice import FileSlice, KnownFormats
 from kafkalog_broker.log.offset_scheme import OffsetScheme, ReadWindow, Rises, rises_of
-from kafkalog_broker.log.walk import (
-    CHUNK_BYTES,
-    LAST_OFFSET,
-    SCAN_BYTES,
-    SegmentCheck,
-    Survivors,
-    in_order,
-    is_lost,
-    moved,
-    read_frame,
-    walk_frames,
-)
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame
 from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES
@@ -111,7 +100,7 @@ class Segment:
         """Largest timestamp of the first frame, used by Kafka's rolling rule."""
         if self._first_timestamp is None:
             # A damaged offset must not stop appends, so order is not checked here.
-            first = next(self._frames(0, self.size, CHUNK_BYTES), None)
+            first = next(self._frames(0, self.size, walk.CHUNK_BYTES), None)
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp = first.max_timestamp
@@ -188,7 +177,7 @@ class Segment:
             found = scheme.cut(
                 wanted,
                 lambda start, end, first: self._in_order(
-                    walk_frames(held.file, self._format, start, end, self.base_offset + start),
+                    walk.walk_frames(held.file, self._format, start, end, self.base_offset + start),
                     first,
                     wanted=offset,
                 ),
@@ -212,7 +201,7 @@ class Segment:
         return next_offset if found is None else min(found, next_offset)
 
     def frames(
-        self, start: int, end: int | None = None, *, chunk_bytes: int = CHUNK_BYTES
+        self, start: int, end: int | None = None, *, chunk_bytes: int = walk.CHUNK_BYTES
     ) -> Iterator[Frame]:
         """Frames from byte ``start``, which must be a frame's beginning. Raises as `slice`."""
         end = self.size if end is None else end  # read before next_offset, which is published first
@@ -230,12 +219,13 @@ class Segment:
         """Frames from the one holding ``offset``, each with its first ``head_bytes``. Raises as `slice`."""
         data, origin = b"", 0
         with self._acquire() as file:
-            for frame in self.frames(self._index().start_for_offset(offset), chunk_bytes=SCAN_BYTES):
+            for frame in self.frames(self._index().start_for_offset(offset), chunk_bytes=walk.SCAN_BYTES):
                 if frame.last_offset >= offset:
                     inside = frame.position - origin
                     if inside + head_bytes > len(data):
                         # Read several heads at once: v0 and v1 messages are short, a system call each is not.
-                        data, origin, inside = file.read_at(frame.position, CHUNK_BYTES), frame.position, 0
+                        data = file.read_at(frame.position, walk.CHUNK_BYTES)
+                        origin, inside = frame.position, 0
                     yield frame, data[inside : inside + head_bytes]
 
     def replay(self, producers: Producers, offset: int, now_ms: int) -> None:
@@ -286,13 +276,13 @@ class Segment:
                 newest = found if found is not None and found[0] > above else newest
         return newest
 
-    def check(self, *, durable_offset: int, last: bool) -> Survivors:
+    def check(self, *, durable_offset: int, last: bool) -> walk.Survivors:
         """Check all after a crash, rebuild the indexes, and truncate at damage above ``durable_offset``."""
         scheme = self._make_scheme()
         with self._acquire() as file:
-            found = SegmentCheck(
+            found = walk.SegmentCheck(
                 file, self._format, self.size, self.base_offset, _learner(scheme), self.gaps_allowed,
-                end_offset=LAST_OFFSET if last else self.next_offset,
+                end_offset=walk.LAST_OFFSET if last else self.next_offset,
                 durable_offset=durable_offset, scan=self._tools.family.scan,
             ).run()  # fmt: skip
             if found.fault is not None and found.next_offset >= durable_offset:
@@ -407,14 +397,14 @@ class Segment:
 
     def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
         """The frames, checked; ``first`` is the first one's offset, -1 if unknown."""
-        return in_order(
+        return walk.in_order(
             frames, self.base_offset if first < 0 else first, self.next_offset,
             path=self.path, gaps_allowed=self.gaps_allowed, exact=first >= 0, wanted=wanted,
         )  # fmt: skip
 
     def _frames(self, start: int, end: int, chunk_bytes: int) -> Iterator[Frame]:
         with self._acquire() as file:
-            yield from walk_frames(
+            yield from walk.walk_frames(
                 file, self._format, start, end, self.base_offset + start, chunk_bytes=chunk_bytes
             )
 
@@ -424,8 +414,8 @@ class Segment:
         found = self._tools.times.get(batch)
         if found is None:
             with self._acquire() as file:
-                buf = read_frame(file, frame)
-            times = self._format.times(buf, moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
+                buf = walk.read_frame(file, frame)
+            times = self._format.times(buf, walk.moved(frame, 0), max_bytes=MAX_DECOMPRESSED_BYTES)
             found = rises_of(each for each in times if each[1] >= low)
             self._tools.times.keep(batch, found)
         return found
@@ -466,10 +456,10 @@ class Segment:
         scheme = self._make_scheme()
         learn = _learner(scheme)
         learned = expected = self.base_offset
-        for frame in self._frames(0, self.size, SCAN_BYTES):
+        for frame in self._frames(0, self.size, walk.SCAN_BYTES):
             # An entry with a damaged offset gets no row; a read of it walks there and fails.
             gap = frame.first_offset - expected
-            follows = not gap or self.gaps_allowed or (gap > 0 and not is_lost(frame, gap))
+            follows = not gap or self.gaps_allowed or (gap > 0 and not walk.is_lost(frame, gap))
             if follows and learned <= frame.first_offset and frame.last_offset < self.next_offset:
                 learn(frame)
                 learned = frame.next_offset

@@ -19,15 +19,9 @@ from kafkalog_broker.log.family import Grown, KnownProducer
 from kafkalog_broker.log.generations import SINCE_08, family_of, tools_of_all
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.retention import PolicyFailed, PolicyFailures, PolicyMaker, policy_of
+from kafkalog_broker.logs import partition_files
 from kafkalog_broker.logs.cluster_data import RegistryNote, read_note, set_partitions_aside, write_note
 from kafkalog_broker.logs.directory_moves import DirectoryMoves
-from kafkalog_broker.logs.partition_files import (
-    DelayedRemoval,
-    deleted_name,
-    for_each_log,
-    make_partitions,
-    remove_partitions,
-)
 from kafkalog_broker.logs.startup import OfflineLog, Startup, note_recovery_points, opened_again
 from kafkalog_broker.logs.topic_store import StoredTopic, TopicStore
 from kafkalog_broker.scheduler import Sweep
@@ -113,7 +107,7 @@ class LogManager:
         self._making: set[str] = set()
         self._leaving: set[str] = set()
         self._unfinished: dict[str, Callable[[], None]] = {}
-        self._doomed = DelayedRemoval(self._files, clock)
+        self._doomed = partition_files.DelayedRemoval(self._files, clock)
         self._moves, self._run_moves = DirectoryMoves(self._files, self._doomed), run_moves
         self._meta: Meta | None = None
         self._lock = threading.RLock()
@@ -311,7 +305,7 @@ class LogManager:
             with self._lock:
                 now = self.topics.get(name)
                 if now is None or now.topic_id != old.topic_id:
-                    remove_partitions(self._files, logs)
+                    partition_files.remove_partitions(self._files, logs)
                     raise UnknownTopicOrPartition(f"topic {name} was deleted meanwhile")
                 for log in logs.values():
                     log.config = self.defaults.overridden(now.overrides)
@@ -449,7 +443,7 @@ class LogManager:
     def flush_due(self) -> None:
         now = self._clock.monotonic()
         due = [log for log in self.logs.values() if log.flush_due(now) and log.directory.online]
-        for_each_log(due, partial(Log.flush, wait=False))
+        partition_files.for_each_log(due, partial(Log.flush, wait=False))
         for directory in self._directories:
             self._note_recovery_points(directory)
 
@@ -528,7 +522,7 @@ class LogManager:
             held = [directory for directory in self._directories if directory.held]
             tables: dict[DataDirectory, dict[str, tuple[int, ...]]] = {directory: {} for directory in held}
             online = [log for log in self.logs.values() if log.directory.online]
-            for log, state in zip(online, for_each_log(online, Log.close), strict=True):
+            for log, state in zip(online, partition_files.for_each_log(online, Log.close), strict=True):
                 if state is not None:
                     tables[log.directory][log.path.name] = (
                         state.end_offset, state.last_base_offset, state.last_size,
@@ -565,7 +559,7 @@ class LogManager:
         for log in list(self.logs.values()) if len(online) > 1 else ():
             if log.directory in load:
                 load[log.directory] += 1
-        return make_partitions(
+        return partition_files.make_partitions(
             self._files, self._tools[topic.generation], name, topic, numbers, config, starts, load
         )
 
@@ -576,14 +570,14 @@ class LogManager:
         try:
             TopicStore(store.path, self._files).put(name, topic)
         except OSError as e:
-            remove_partitions(self._files, made)
+            partition_files.remove_partitions(self._files, made)
             raise store.refused(f"writing the record of topic {name}", e) from e
         self.logs = {**self.logs, **made}
         self._stores[name] = store
         self.topics = MappingProxyType({**self.topics, name: topic})
 
     def _doom(self, path: Path, delay_ms: int) -> None:
-        target = path.parent / deleted_name(uuid4().int)
+        target = path.parent / partition_files.deleted_name(uuid4().int)
         with suppress(FileNotFoundError):  # never made, or an attempt that failed later
             self._files.rename(path, target)
             self._doomed.add_tree(target, delay_ms)

@@ -17,13 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from kafkalog_broker.logs.state_records import (
-    decode_strings,
-    decode_struct,
-    encode_strings,
-    encode_struct,
-    version_of,
-)
+from kafkalog_broker.logs import state_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
 from pyspark_kafkalog.protocol.codec import INT32, INT64, STRING, UUID_TYPE, WireStruct, wire
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID
@@ -76,7 +70,9 @@ class OffsetKey(NamedTuple):
 
 def encode_key(key: OffsetKey) -> bytes:
     """Encode key version 1. Raises `CorruptMessage`: group or topic above 32767 bytes."""
-    return encode_strings(1, key.group, key.partition.topic) + _INT32.pack(key.partition.partition)
+    return state_records.encode_strings(1, key.group, key.partition.topic) + _INT32.pack(
+        key.partition.partition
+    )
 
 
 def encode_value(value: CommittedOffset) -> bytes:
@@ -86,18 +82,18 @@ def encode_value(value: CommittedOffset) -> bytes:
     try:
         if value.topic_id != ZERO_UUID:
             of_topic = _StoredOffset(*stored, NO_EXPIRY, value.topic_id, expires)
-            return encode_struct(of_topic, _NEWEST_VERSION, flexible=True)
+            return state_records.encode_struct(of_topic, _NEWEST_VERSION, flexible=True)
         version = 3 if expires == NO_EXPIRY else 1
-        return encode_struct(_StoredOffset(*stored, expires), version, flexible=False)
+        return state_records.encode_struct(_StoredOffset(*stored, expires), version, flexible=False)
     except InvalidRequest as e:
         raise CorruptMessage(f"{OFFSETS_TOPIC}: {e}") from e
 
 
 def decode_key(data: bytes) -> OffsetKey | None:
     """Decode a key; None if it is group metadata (version 2 and later). Raises `CorruptMessage`."""
-    if version_of(data) not in (0, 1):
+    if state_records.version_of(data) not in (0, 1):
         return None
-    (group, topic), pos = decode_strings(data, 2)
+    (group, topic), pos = state_records.decode_strings(data, 2)
     if len(data) < pos + _INT32.size:
         raise CorruptMessage(f"{OFFSETS_TOPIC}: key of {len(data)} bytes is cut")
     return OffsetKey(group, TopicPartition(topic, *_INT32.unpack_from(data, pos)))
@@ -105,7 +101,7 @@ def decode_key(data: bytes) -> OffsetKey | None:
 
 def decode_value(data: bytes) -> CommittedOffset:
     """Decode a value of version 0 to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
-    stored = decode_struct(_StoredOffset, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
+    stored = state_records.decode_struct(_StoredOffset, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
     expires = max(stored.expire_timestamp, stored.own_expire_timestamp)
     return CommittedOffset(
         stored.offset, stored.leader_epoch, stored.metadata, stored.commit_timestamp, expires, stored.topic_id

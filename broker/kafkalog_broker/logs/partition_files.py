@@ -20,12 +20,7 @@ from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.recovery import CleanState, Loading
 from kafkalog_broker.log.segment import base_offset_of, segment_name
 from kafkalog_broker.log.segment_list import SEGMENT_LIST_NAME, ListFile
-from kafkalog_broker.logs.topic_store import (
-    PARTITION_METADATA,
-    StoredTopic,
-    directory_name,
-    write_partition_metadata,
-)
+from kafkalog_broker.logs import topic_store
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import KafkaError, StorageError
 from pyspark_kafkalog.types import TopicPartition
@@ -39,7 +34,7 @@ def deleted_name(number: int) -> str:
     return f"{DELETED_PREFIX}{number:032x}"
 
 
-_OUR_NAMES = (PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
+_OUR_NAMES = (topic_store.PARTITION_METADATA, SNAPSHOT_NAME, SEGMENT_LIST_NAME)
 _OUR_SUFFIXES = (".index", ".timeindex", ABORTED_SUFFIX, ".deleted", ".tmp")
 
 _DISK_THREADS = 8
@@ -75,7 +70,7 @@ def open_partition(
     recovery_point: int = 0,
     truncate_missing: bool = False,
 ) -> Log:
-    path = directory.path / directory_name(partition)
+    path = directory.path / topic_store.directory_name(partition)
     loaded = Loading(path, config, tools, clean, recovery_point, truncate_missing).run()
     log = Log(
         partition, path, loaded.segments, config, directory, tools,
@@ -94,7 +89,7 @@ def make_partitions(
     files: FileSystem,
     tools: LogTools,
     name: str,
-    topic: StoredTopic,
+    topic: topic_store.StoredTopic,
     numbers: Sequence[int],
     config: LogConfig,
     starts: Mapping[int, int],
@@ -106,11 +101,11 @@ def make_partitions(
         partition = TopicPartition(name, number)
         directory = min(load, key=lambda place: load[place])
         load[directory] += 1
-        path = directory.path / directory_name(partition)
+        path = directory.path / topic_store.directory_name(partition)
         try:
             _clear_the_way(files, path)
             files.make_directory(path)
-            write_partition_metadata(files, path, topic)
+            topic_store.write_partition_metadata(files, path, topic)
             if number in starts:
                 replace_file(files, path / segment_name(starts[number]), b"", durable=True)
             made[partition] = open_partition(

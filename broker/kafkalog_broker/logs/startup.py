@@ -15,16 +15,8 @@ from kafkalog_broker.log.family import LogTools
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.log.recovery import CleanState, MissingSegments
 from kafkalog_broker.log.segment_list import Missing
+from kafkalog_broker.logs import topic_store
 from kafkalog_broker.logs.partition_files import DELETED_PREFIX, deleted_name, open_partition, remove_if_empty
-from kafkalog_broker.logs.topic_store import (
-    StoredTopic,
-    TopicStore,
-    directory_name,
-    is_partition_metadata,
-    partition_of,
-    read_partition_metadata,
-    write_partition_metadata,
-)
 from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
 
@@ -62,7 +54,7 @@ def opened_again(
 
 def note_recovery_points(
     directory: DataDirectory,
-    topics: Mapping[str, StoredTopic],
+    topics: Mapping[str, topic_store.StoredTopic],
     logs: Iterable[Log],
     offline: Iterable[OfflineLog],
 ) -> None:
@@ -87,7 +79,7 @@ class _Contents:
     futures: dict[str, tuple[int, ...]]
     deleted: set[str]
 
-    def known_of(self, name: str, topic: StoredTopic) -> tuple[CleanState | None, int]:
+    def known_of(self, name: str, topic: topic_store.StoredTopic) -> tuple[CleanState | None, int]:
         clean = self.clean.get(name, ()) if self.clean is not None else ()
         number, point = self.points.get(name, (0, 0))
         # Ignore a recovery point of an earlier topic with this name.
@@ -105,7 +97,7 @@ class Startup:
     _files: FileSystem
     _tools: Mapping[str, LogTools]
     _truncate_missing: bool
-    topics: dict[str, StoredTopic] = field(default_factory=dict)
+    topics: dict[str, topic_store.StoredTopic] = field(default_factory=dict)
     stores: dict[str, DataDirectory] = field(default_factory=dict)
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
@@ -143,7 +135,7 @@ class Startup:
         self._clear_leftovers()
 
     def _read(self, directory: DataDirectory) -> list[tuple[DataDirectory, str]]:
-        store = TopicStore(directory.path, self._files)
+        store = topic_store.TopicStore(directory.path, self._files)
         store.open()
         clean, points = directory.take_clean_shutdown(), directory.read_recovery_points()
         topics, ended = store.load()
@@ -158,7 +150,7 @@ class Startup:
                 continue
             if entry.name.startswith(DELETED_PREFIX):
                 deleted.add(entry.name)
-            elif (partition := partition_of(entry.name)) is not None:
+            elif (partition := topic_store.partition_of(entry.name)) is not None:
                 partitions.add(partition)
         self._contents[directory] = _Contents(clean, points, partitions, directory.read_futures(), deleted)
         return [(directory, name) for name in ended]
@@ -172,7 +164,7 @@ class Startup:
         for directory, contents in self._contents.items():
             rows = dict(contents.futures)
             for name, (number,) in contents.futures.items():
-                partition = partition_of(name)
+                partition = topic_store.partition_of(name)
                 originals = [
                     d
                     for d, other in self._contents.items()
@@ -210,7 +202,9 @@ class Startup:
             doomed: dict[DataDirectory, list[Path]] = {}
             for directory, contents in self._contents.items():
                 gone = {partition for partition in contents.partitions if partition.topic == name}
-                doomed[directory] = [directory.path / directory_name(partition) for partition in gone]
+                doomed[directory] = [
+                    directory.path / topic_store.directory_name(partition) for partition in gone
+                ]
                 contents.partitions -= gone
             finish = partial(self._finish_deletion, owner, name, doomed, all_online)
             try:
@@ -230,11 +224,11 @@ class Startup:
                 self._files.sync_directory(directory.path)
         if all_online:
             with owner.refusing(f"deleting topic {name}"):
-                TopicStore(owner.path, self._files).remove(name)
+                topic_store.TopicStore(owner.path, self._files).remove(name)
         _logger.info("the deletion of topic %s is finished", name)
 
     def _open(
-        self, partition: TopicPartition, topic: StoredTopic, config: LogConfig, all_online: bool
+        self, partition: TopicPartition, topic: topic_store.StoredTopic, config: LogConfig, all_online: bool
     ) -> None:
         places = [d for d, contents in self._contents.items() if partition in contents.partitions]
         if len(places) > 1:
@@ -243,9 +237,9 @@ class Startup:
             if not all_online:
                 _logger.error("%s is in none of the directories that can be read", partition)
                 return
-            places = [self._place_for(directory_name(partition), topic)]
+            places = [self._place_for(topic_store.directory_name(partition), topic)]
         directory = places[0]
-        name = directory_name(partition)
+        name = topic_store.directory_name(partition)
         clean, point = self._contents[directory].known_of(name, topic)
         known_end = max(clean.end_offset if clean else 0, point)
         offline = partial(
@@ -274,7 +268,7 @@ class Startup:
             if directory.online:
                 raise
 
-    def _place_for(self, name: str, topic: StoredTopic) -> DataDirectory:
+    def _place_for(self, name: str, topic: topic_store.StoredTopic) -> DataDirectory:
         """Directory for a partition without one: where it was, else the least loaded."""
         for directory, contents in self._contents.items():
             if contents.known_of(name, topic) != (None, 0):
@@ -282,23 +276,23 @@ class Startup:
         return min(self._contents, key=lambda directory: len(self._contents[directory].partitions))
 
     def _make_again(self, directory: DataDirectory, partition: TopicPartition, known_end: int) -> None:
-        path = directory.path / directory_name(partition)
+        path = directory.path / topic_store.directory_name(partition)
         if known_end and not self._truncate_missing:
             raise MissingSegments(path, [Missing(0, known_end, f"the directory {path.name} is not there")])
         self._contents[directory].partitions.add(partition)
         _logger.info("%s is made in %s", partition, directory.path)
 
-    def _own(self, path: Path, partition: TopicPartition, topic: StoredTopic) -> None:
+    def _own(self, path: Path, partition: TopicPartition, topic: topic_store.StoredTopic) -> None:
         """Check that the directory is this topic's, and recreate what a crash lost of it."""
         try:
-            if is_partition_metadata(self._files, path, topic):
+            if topic_store.is_partition_metadata(self._files, path, topic):
                 return
-            metadata = read_partition_metadata(self._files, path)
+            metadata = topic_store.read_partition_metadata(self._files, path)
         except NotADirectoryError:
             raise StorageError(f"{path} is not a directory; {partition} needs this place") from None
         if metadata is None:
             self._files.make_directory(path)
-            write_partition_metadata(self._files, path, topic)
+            topic_store.write_partition_metadata(self._files, path, topic)
         elif metadata != (topic.topic_id, topic.generation):
             raise StorageError(f"{path} belongs to another topic than {partition.topic}: {metadata}")
 
@@ -308,7 +302,7 @@ class Startup:
             for partition in contents.partitions:
                 if partition.partition in known.get(partition.topic, ()):
                     continue
-                path = directory.path / directory_name(partition)
+                path = directory.path / topic_store.directory_name(partition)
                 try:
                     if not remove_if_empty(self._files, path):
                         _logger.warning("%s belongs to no topic; it is left as it is", path)

@@ -24,15 +24,9 @@ from kafkalog_broker.logs.cleaner import LogCleaner
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.scheduler import Handle, Scheduler
+from kafkalog_broker.security import file_stores
 from kafkalog_broker.security.authentication import ANONYMOUS, parse_principal
 from kafkalog_broker.security.authorizer import Authorizer
-from kafkalog_broker.security.file_stores import (
-    AclStore,
-    CredentialStore,
-    FileAcls,
-    FileCredentials,
-    SecurityFile,
-)
 from kafkalog_broker.server import handlers as _handlers  # noqa: F401  (importing them fills the registry)
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.coordinators import Coordinators
@@ -97,9 +91,9 @@ class Broker:
             truncate_missing=config.log_missing_segments == "truncate",
             run_moves=lambda run: self._moves.after(0, run),
         )
-        self._security_file = SecurityFile(config.directories(), files)
-        self._credentials: CredentialStore = FileCredentials(self._security_file)
-        self._acls: AclStore = FileAcls(self._security_file)
+        self._security_file = file_stores.SecurityFile(config.directories(), files)
+        self._credentials: file_stores.CredentialStore = file_stores.FileCredentials(self._security_file)
+        self._acls: file_stores.AclStore = file_stores.FileAcls(self._security_file)
         self._start_sharing: Callable[[], object] = lambda: None
         if self._registration is not None:
             self._share_security(self._registration.session)

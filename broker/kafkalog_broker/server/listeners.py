@@ -31,19 +31,7 @@ from kafkalog_broker.network.processor import RequestHandler
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.network.socket_server import AddressLimits, NetworkConfig, Sessions, SocketServer
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.security.authentication import (
-    ANONYMOUS,
-    USER,
-    Login,
-    Mechanism,
-    Plain,
-    Principal,
-    Scram,
-    Session,
-    Verdict,
-    java_address,
-    plain_passwords,
-)
+from kafkalog_broker.security import authentication
 from kafkalog_broker.security.file_stores import CredentialStore
 from kafkalog_broker.security.mapping_rules import Rule, parse_rules, subject_of, user_of
 from kafkalog_broker.security.oauthbearer import SignedTokens, oauth_bearer
@@ -255,23 +243,23 @@ def mechanisms_of(
     properties: ListenerProperties,
     users: CredentialStore,
     keys: list[tuple[SignedTokens, int]],
-) -> dict[str, Mechanism]:
+) -> dict[str, authentication.Mechanism]:
     """In configured order; adds token keys to refresh, with the interval in ms. Raises `InvalidConfig`."""
-    found: dict[str, Mechanism] = {}
+    found: dict[str, authentication.Mechanism] = {}
     for mechanism in properties.of(listener).sasl_enabled_mechanisms:
         own = properties.of(listener, mechanism)
         prefix = f"{PREFIX}{listener.lower()}.{mechanism.lower()}."
         if mechanism != OAUTHBEARER:
             _check_handler(mechanism, properties.texts.get(prefix + _HANDLER), prefix)
         if mechanism == PLAIN:
-            passwords = plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
-            found[mechanism] = Plain(passwords, own.connections_max_reauth_ms)
+            passwords = authentication.plain_passwords(own.sasl_jaas_config, prefix + "sasl.jaas.config")
+            found[mechanism] = authentication.Plain(passwords, own.connections_max_reauth_ms)
         elif mechanism == OAUTHBEARER:
             found[mechanism], signed = oauth_bearer(own, prefix)
             if signed is not None:
                 keys.append((signed, own.sasl_oauthbearer_jwks_endpoint_refresh_ms))
         else:
-            found[mechanism] = Scram(mechanism, users, own.connections_max_reauth_ms)
+            found[mechanism] = authentication.Scram(mechanism, users, own.connections_max_reauth_ms)
     if not found:
         name = f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms"
         raise InvalidConfig(f"listener {listener} has no way to log in: set {name} to {','.join(MECHANISMS)}")
@@ -312,11 +300,11 @@ def _secured_session(
     listener: str, gate: LoginGate | None, rules: Sequence[Rule], address: tuple[Any, ...]
 ) -> SecuredSession:
     login = gate.login() if gate is not None else None
-    return SecuredSession(java_address(address[0]), listener, login, rules)
+    return SecuredSession(authentication.java_address(address[0]), listener, login, rules)
 
 
-def _session(listener: str, address: tuple[Any, ...]) -> Session:
-    return Session(java_address(address[0]), listener)
+def _session(listener: str, address: tuple[Any, ...]) -> authentication.Session:
+    return authentication.Session(authentication.java_address(address[0]), listener)
 
 
 # --- certificates
@@ -374,12 +362,14 @@ class CertificateRefused(KafkaError):
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-class SecuredSession(Session):
+class SecuredSession(authentication.Session):
     """*Not thread-safe: as `Session`.* Admitted after its TLS handshake, its login, or both."""
 
     __slots__ = ("_rules", "admitted", "login")
 
-    def __init__(self, host: str, listener: str, login: Login | None, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self, host: str, listener: str, login: authentication.Login | None, rules: Sequence[Rule]
+    ) -> None:
         """Without a ``login`` the ``rules`` map the certificate's name to the client's principal."""
         super().__init__(host, listener)
         self.login = login
@@ -391,12 +381,12 @@ class SecuredSession(Session):
             return
         name = subject_of(tls.getpeercert(binary_form=True))
         if name is None:
-            self.principal = ANONYMOUS
+            self.principal = authentication.ANONYMOUS
         else:
             user = user_of(name, self._rules)
             if user is None:
                 raise CertificateRefused(f"no rule of ssl.principal.mapping.rules matches {name!r}")
-            self.principal = Principal(USER, user)
+            self.principal = authentication.Principal(authentication.USER, user)
         self.admitted = True
 
 
@@ -407,15 +397,15 @@ class LoginGate:
     """
 
     handler: RequestHandler
-    mechanisms: Mapping[str, Mechanism]
+    mechanisms: Mapping[str, authentication.Mechanism]
     _: KW_ONLY
     clock: Clock
     metrics: Metrics
     after: Callable[[float, Callable[[], object]], object]
     delay_seconds: float
 
-    def login(self) -> Login:
-        return Login(self.mechanisms)
+    def login(self) -> authentication.Login:
+        return authentication.Login(self.mechanisms)
 
     def __call__(self, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
         session: SecuredSession = reply.session
@@ -430,17 +420,17 @@ class LoginGate:
             return None
         return self._take(login, frame, reply)
 
-    def _work(self, login: Login, frame: bytearray, reply: Reply) -> None:
+    def _work(self, login: authentication.Login, frame: bytearray, reply: Reply) -> None:
         parts = self._take(login, frame, reply)
         if parts is not None:
             reply.send(parts)
 
-    def _take(self, login: Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
+    def _take(self, login: authentication.Login, frame: bytearray, reply: Reply) -> Sequence[Part] | None:
         session: SecuredSession = reply.session
         step = login.take(frame, self.clock.monotonic(), self.clock.time_ms())
-        if step.verdict is Verdict.SERVE:
+        if step.verdict is authentication.Verdict.SERVE:
             return self.handler(frame, reply)
-        if step.verdict is Verdict.REFUSE:
+        if step.verdict is authentication.Verdict.REFUSE:
             self.metrics.logins(session.listener, login.mechanism, "failed").inc()
             _log.info("login from %s at %s failed: %s", reply.peer, session.listener, step.why)
             last = partial(reply.send_last, step.parts) if step.parts is not None else reply.close

@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from kafkalog_broker.logs.state_records import (
-    decode_strings,
-    decode_struct,
-    encode_strings,
-    encode_struct,
-    version_of,
-)
+from kafkalog_broker.logs import state_records
 from kafkalog_broker.transactions.states import CoordinatorState, Transaction
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.protocol.codec import INT8, INT16, INT32, INT64, STRING, Array, WireStruct, wire
@@ -46,7 +40,7 @@ class _Value(WireStruct):
 
 def encode_key(transactional_id: str) -> bytes:
     """Raises `CorruptMessage`: the id is longer than 32767 bytes."""
-    return encode_strings(_KEY_VERSION, transactional_id)
+    return state_records.encode_strings(_KEY_VERSION, transactional_id)
 
 
 def encode_value(transaction: Transaction) -> bytes:
@@ -63,20 +57,20 @@ def encode_value(transaction: Transaction) -> bytes:
         changed_ms=transaction.changed_ms,
         started_ms=transaction.started_ms,
     )
-    return encode_struct(value, version, flexible=version == _FLEXIBLE)
+    return state_records.encode_struct(value, version, flexible=version == _FLEXIBLE)
 
 
 def decode_key(data: bytes) -> str | None:
     """None for a key of another kind. Raises `CorruptMessage`: the key is truncated."""
-    if version_of(data) != _KEY_VERSION:
+    if state_records.version_of(data) != _KEY_VERSION:
         return None
-    (transactional_id,), _ = decode_strings(data, 1)
+    (transactional_id,), _ = state_records.decode_strings(data, 1)
     return transactional_id
 
 
 def decode_value(transactional_id: str, data: bytes) -> Transaction:
     """Reads version 0 or 1. Raises `CorruptMessage`: truncated, or another version."""
-    value = decode_struct(_Value, data, _FLEXIBLE, flexible_since=_FLEXIBLE)
+    value = state_records.decode_struct(_Value, data, _FLEXIBLE, flexible_since=_FLEXIBLE)
     try:
         state = CoordinatorState(value.state)
     except ValueError:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from kafkalog_broker.log import segment
+from kafkalog_broker.log import walk
 from kafkalog_broker.log.file_slice import FileSlice
 from kafkalog_broker.log.walk import walk_frames
 from pyspark_kafkalog.errors import OffsetOutOfRange
@@ -61,7 +61,7 @@ def test_a_large_read_ends_at_a_row_of_the_index_where_the_next_begins_without_a
     _, log = open_log(tmp_path, index_interval_bytes=500)
     _three_each(log, 1000)
     walked: list[Frame] = []
-    monkeypatch.setattr(segment, "walk_frames", lambda *args: map(_noted(walked), walk_frames(*args)))
+    monkeypatch.setattr(walk, "walk_frames", lambda *args: map(_noted(walked), walk_frames(*args)))
     offset, found, limit = 0, b"", 300 * SIZE
     while data := contents(log.read(offset, limit, at_least_one=True)):
         assert len(found) + len(data) == log.size_bytes or limit * 63 // 64 <= len(data) <= limit

@@ -18,6 +18,7 @@ from pyspark_kafkalog.errors import (
     KafkaError,
     MessageTooLarge,
 )
+from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
@@ -33,20 +34,6 @@ from pyspark_kafkalog.formats.batch import (
 )
 from pyspark_kafkalog.formats.compression import Codec, decompress
 from pyspark_kafkalog.formats.convert import PIECE_BYTES, for_topic
-from pyspark_kafkalog.formats.legacy import (
-    LOG_APPEND_TIME_BIT,
-    MAGIC_POSITION,
-    EntryHeader,
-    assign_entry,
-    assign_in_order,
-    assign_offset,
-    inner_entries,
-    inner_set,
-    key_and_value,
-    read_entry,
-    verify_entry,
-    wrap_set,
-)
 from pyspark_kafkalog.formats.message_set import codec_at, frames
 from pyspark_kafkalog.formats.record import MOST_NAMED, check_records, read_times
 from pyspark_kafkalog.formats.v07 import check_produced, entry_header
@@ -265,7 +252,9 @@ def _wrong_times(header: BatchHeader, records: memoryview, allowed: TimeBounds) 
 
 def takes_long(data: memoryview, config: LogConfig) -> bool:
     """Whether ``data`` has many or compressed messages to be read one by one."""
-    if config.magic in (None, MAGIC) and (len(data) <= MAGIC_POSITION or data[MAGIC_POSITION] == MAGIC):
+    if config.magic in (None, MAGIC) and (
+        len(data) <= legacy.MAGIC_POSITION or data[legacy.MAGIC_POSITION] == MAGIC
+    ):
         if len(data) < HEADER_SIZE:
             return False
         compressed = data[ATTRIBUTES_POSITION + 1] & CODEC_BITS != 0
@@ -352,24 +341,24 @@ def check_sets(data: memoryview, config: LogConfig, now_ms: int, *, internal: bo
     needs_key = not internal and "compact" in config.cleanup_policy
     batches: list[CheckedBatch] = []
     position, left, count = 0, MAX_DECOMPRESSED_BYTES, 0
-    magic = read_entry(data).magic
+    magic = legacy.read_entry(data).magic
     while position < len(data):
         check_count(count + 1)
-        header = read_entry(data, position)
+        header = legacy.read_entry(data, position)
         if header.magic != magic:
             raise InvalidRecord(f"an entry of format v{header.magic} after one of v{magic} in one request")
         if header.size > largest:
             raise MessageTooLarge(f"an entry of {header.size} bytes; max.message.bytes is {largest}")
-        verify_entry(data, position, header)
+        legacy.verify_entry(data, position, header)
         if allowed is not None:
             allowed.check_type(header)
         if header.is_compressed:
-            block = inner_set(data, position, header, left)
+            block = legacy.inner_set(data, position, header, left)
             left -= len(block)
             checked = _check_wrapper(block, header, allowed, largest, count, needs_key=needs_key)
             batches.append(checked)
         else:
-            _check_key(key_and_value(data, position, header)[0], count, needed=needs_key)
+            _check_key(legacy.key_and_value(data, position, header)[0], count, needed=needs_key)
             if allowed is not None:
                 allowed.check(header.timestamp)
             batches.append(CheckedBatch(header.size, 1, 1, header.timestamp, None, magic))
@@ -397,7 +386,7 @@ def number_sets(
         if batch.inner is None:
             _assign(data, position, batch, base_offset, log_append_time_ms)
         else:
-            header = read_entry(data, position)
+            header = legacy.read_entry(data, position)
             rewritten = _rewritten(header, batch, batch.inner, base_offset, log_append_time_ms)
             batch = batch._replace(size=len(rewritten), inner=None if batch.magic else batch.inner)
             made += data[taken:position]
@@ -419,7 +408,7 @@ def _check_key(key: memoryview | None, number: int, *, needed: bool) -> None:
 
 def _check_wrapper(
     block: memoryview,
-    wrapper: EntryHeader,
+    wrapper: legacy.EntryHeader,
     allowed: TimeBounds | None,
     largest: int,
     count_before: int,
@@ -428,14 +417,14 @@ def _check_wrapper(
 ) -> CheckedBatch:
     """Check a compressed set's messages; a v1 set whose offsets count from 0 needs no rewriting."""
     count, end, newest, in_order = 0, 0, NO_TIMESTAMP, wrapper.magic == 1
-    for position, header in inner_entries(block, wrapper):
+    for position, header in legacy.inner_entries(block, wrapper):
         check_count(count_before + count + 1)
         if header.magic != wrapper.magic:
             raise InvalidRecord(
                 f"a message of format v{header.magic} in a compressed set of v{wrapper.magic}"
             )
-        verify_entry(block, position, header)
-        _check_key(key_and_value(block, position, header)[0], count_before + count, needed=needs_key)
+        legacy.verify_entry(block, position, header)
+        _check_key(legacy.key_and_value(block, position, header)[0], count_before + count, needed=needs_key)
         if allowed is not None:
             allowed.check(header.timestamp)
         in_order = in_order and header.offset == count
@@ -454,16 +443,16 @@ def _assign(
     offset = base_offset + batch.named_delta
     if log_append_time_ms is not None:
         kind = TimestampType.LOG_APPEND_TIME
-        assign_entry(data, position, offset=offset, timestamp=log_append_time_ms, timestamp_type=kind)
-    elif batch.magic and read_entry(data, position).timestamp != batch.max_timestamp:
+        legacy.assign_entry(data, position, offset=offset, timestamp=log_append_time_ms, timestamp_type=kind)
+    elif batch.magic and legacy.read_entry(data, position).timestamp != batch.max_timestamp:
         # Some producers do not write a set's largest inner time.
-        assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
+        legacy.assign_entry(data, position, offset=offset, timestamp=batch.max_timestamp)
     else:
-        assign_offset(data, position, offset)
+        legacy.assign_offset(data, position, offset)
 
 
 def _rewritten(
-    wrapper: EntryHeader,
+    wrapper: legacy.EntryHeader,
     batch: CheckedBatch,
     inner: Unnumbered,
     base_offset: int,
@@ -471,9 +460,9 @@ def _rewritten(
 ) -> bytes:
     """The compressed set with consecutive offsets: absolute in v0, counted from 0 in v1."""
     block = bytearray(inner.block)
-    assign_in_order(block, 0 if batch.magic else base_offset)
+    legacy.assign_in_order(block, 0 if batch.magic else base_offset)
     kind = TimestampType.CREATE_TIME if log_append_time_ms is None else TimestampType.LOG_APPEND_TIME
-    made = wrap_set(
+    made = legacy.wrap_set(
         block,
         magic=batch.magic,
         codec=wrapper.codec,
@@ -497,8 +486,8 @@ class TimeBounds:
         self._earliest = now_ms - config.message_timestamp_before_max_ms
         self._latest = now_ms + config.message_timestamp_after_max_ms
 
-    def check_type(self, header: EntryHeader) -> None:
-        if header.magic and header.attributes & LOG_APPEND_TIME_BIT:
+    def check_type(self, header: legacy.EntryHeader) -> None:
+        if header.magic and header.attributes & legacy.LOG_APPEND_TIME_BIT:
             raise InvalidTimestamp("a producer may not set the log append time")
 
     def check(self, timestamp: int) -> None:
