@@ -59,7 +59,6 @@ class EmbeddedBroker:
     """
 
     def __init__(self, properties: Mapping[str, str], data_dir: Path, temporary: Path | None) -> None:
-        """Called by `start_broker`; `stop` removes the ``temporary`` directory."""
         self._properties = dict(properties)
         self._temporary = temporary
         self._process: subprocess.Popen[bytes] | None = None
@@ -247,7 +246,6 @@ class EmbeddedCluster:
     """
 
     def __init__(self, zookeeper: ZooKeeperServer, data_dir: Path, *, temporary: bool) -> None:
-        """Called by `start_cluster`; `stop` removes a ``temporary`` data directory."""
         self.zookeeper = zookeeper
         self.data_dir = data_dir
         self.brokers: dict[int, EmbeddedBroker] = {}

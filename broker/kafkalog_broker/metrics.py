@@ -46,12 +46,10 @@ class Metrics:
         self._by_error: dict[tuple[str, str], Counter] = {}
 
     def watch_requests(self, reserved_bytes: Callable[[], int], waiting: Callable[[], int]) -> None:
-        """Set the sources of the gauges for reserved request memory and waiting requests."""
         self._queued_bytes.set_function(reserved_bytes)
         self._queued_waiting.set_function(waiting)
 
     def requests(self, api: str) -> Counter:
-        """Counter of requests of one API, such as ``FETCH``."""
         child = self._by_api.get(api)
         if child is None:
             # Two threads may both get here: the library returns the same counter.
@@ -59,18 +57,15 @@ class Metrics:
         return child
 
     def request_errors(self, api: str, code: str) -> Counter:
-        """Counter of one API's error code, such as ``OFFSET_OUT_OF_RANGE``."""
         child = self._by_error.get((api, code))
         if child is None:
             child = self._by_error[api, code] = self._request_errors.labels(api, code)
         return child
 
     def authorization_denials(self, resource: str, operation: str) -> Counter:
-        """Counter of one operation on one resource type, such as ``Topic`` and ``Write``."""
         return self._authorization_denials.labels(resource, operation)
 
     def logins(self, listener: str, mechanism: str, outcome: str) -> Counter:
-        """Counter of logins by outcome; the mechanism is empty if none was chosen."""
         return self._logins.labels(listener, mechanism, outcome)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:

@@ -1,8 +1,4 @@
-"""The command line's parser, exit codes and error messages; and the command ``properties``.
-
-Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration. An expected failure is one line on standard
-error.
-"""
+"""The command line's parser, exit codes and error messages, one line on standard error; ``properties``."""
 
 from __future__ import annotations
 

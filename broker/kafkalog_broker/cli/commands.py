@@ -36,9 +36,7 @@ def add_command(
 
 
 def directories_of(path: Path | None) -> tuple[Path, ...]:
-    """The data directories at ``path``: itself, or the ``log.dirs`` of a properties file, None for defaults.
-    Raises `InvalidConfig`: a directory is missing, or the file is not a configuration.
-    """
+    """Data directories at ``path``: itself, or ``log.dirs`` of properties. Raises `InvalidConfig`."""
     if path is not None and path.is_dir():
         return (path,)
     if path is not None and not path.exists():

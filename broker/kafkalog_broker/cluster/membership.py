@@ -118,9 +118,8 @@ class Membership:
         return done
 
     def make(self, name: str, topic: ClusterTopic) -> None:
-        """Create our partitions of a new or widened topic, and report them. Raises as
-        `LogManager.create_topic`, and `ServerError` LEADER_NOT_AVAILABLE: another thread creates it, or must
-        first remove an older topic.
+        """Create our partitions of a new or widened topic, and report them. Raises `ServerError`
+        LEADER_NOT_AVAILABLE: another thread creates it, or must first remove an older topic.
         """
         wanted = self._wanted(topic)
         if not wanted:
@@ -200,7 +199,6 @@ class Membership:
         self._joined = view.registry
 
     def _find_offline(self, view: ClusterView) -> None:
-        """Find partitions that are registered as created by this broker id but missing on our disk."""
         here = self._shared()
         newest = self.registry.view or view  # read after ``here``, so without topics deleted by requests
         offline = {

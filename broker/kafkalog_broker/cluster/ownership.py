@@ -30,9 +30,7 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
-    """``stored`` has all partitions, ``owners`` the broker of each, or `NOBODY`. ``pending`` partitions are
-    not created yet; they will begin at their offset in ``starts``, or 0.
-    """
+    """``owners``: a broker or `NOBODY`. ``pending`` ones, not created yet, begin at ``starts`` or 0."""
 
     stored: StoredTopic
     owners: tuple[int, ...]
@@ -93,8 +91,8 @@ class LiveBroker:
 
 class Pulse:
     """*Thread-safe: ``_lock`` guards the beats.* Detects that this process was stopped (SIGSTOP, a sleeping
-    machine), so that its ZooKeeper session may have ended: if `beat` is not called for ``longest_seconds``
-    the process is `late` until it has read the registry again.
+    machine), so its ZooKeeper session may have ended: without a `beat` for ``longest_seconds`` it is `late`
+    until it `caught_up`.
     """
 
     def __init__(self, longest_seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -146,7 +144,6 @@ class Ownership:
         return topic.generation == SINCE_08.generation
 
     def owner_of(self, partition: TopicPartition) -> int:
-        """The broker that owns a partition; -1 if unknown, or if it has not created it yet."""
         topic = self.topic(partition.topic)
         if topic is None or partition.partition >= len(topic.owners):
             return NOBODY
@@ -185,7 +182,6 @@ class Ownership:
                 self._others = others
 
     def set_offline(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set the partitions that are ours but missing on our disk: they are offline, not empty."""
         with self._lock:
             self.offline = frozenset(partitions)
 
@@ -211,7 +207,6 @@ class Ownership:
         return None if view is None else view.topics.get(name)
 
     def coordinator_of(self, topic: str, key: str) -> int:
-        """The broker that keeps a group or transactional id; -1 if unknown."""
         found = self.topic(topic)
         if found is None:
             return NOBODY

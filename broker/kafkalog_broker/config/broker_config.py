@@ -432,7 +432,6 @@ class BrokerConfig(Config):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Listener addresses, each name at most once."""
         return parse_endpoints(self.listeners)
 
     @property
@@ -457,7 +456,6 @@ class BrokerConfig(Config):
         )
 
     def address_limits(self) -> tuple[int | None, dict[str, int]]:
-        """Connection limit per address, or None; and limits of single addresses."""
         overrides = (word.rpartition(":") for word in self.max_connections_per_ip_overrides)
         limit = self.max_connections_per_ip
         return (None if limit == INT_MAX else limit), {host: int(count) for host, _, count in overrides}
@@ -471,7 +469,6 @@ class BrokerConfig(Config):
 
     @property
     def zookeeper(self) -> ZooKeeperConfig:
-        """The properties that brokers share with clients."""
         shared = {item.field for item in describe(ZooKeeperConfig)}
         own = (item.field for item in describe(type(self)))
         return ZooKeeperConfig(**{field: getattr(self, field) for field in own if field in shared})

@@ -42,7 +42,6 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parse ``NAME://host:port``; the name is upper-cased. Raises ValueError."""
     found = _ENDPOINT.fullmatch(text.strip())
     if found is None or int(found.group(3)) > 65535:
         raise ValueError(f"{text!r} is not NAME://host:port")

@@ -43,7 +43,6 @@ _VERSION = re.compile(r"((?:0\.)?[0-9]{1,2}\.[0-9]{1,2})(?:(?:\.[0-9]{1,3})+|-IV
 
 
 def magic_of(version: str) -> int | None:
-    """Magic byte of the format for an allowed ``version``; None: any format."""
     named = _VERSION.fullmatch(version)
     return _FORMATS[named[1]] if named is not None else None
 

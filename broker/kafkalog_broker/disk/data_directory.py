@@ -50,7 +50,6 @@ _FIRST_LINE = "kafkalog 1"
 
 
 def write_table(files: FileSystem, path: Path, rows: Mapping[str, tuple[int, ...]], *, durable: bool) -> None:
-    """Replace the table at ``path``. Raises `OSError`."""
     lines = [_FIRST_LINE]
     lines += [" ".join((name, *map(str, numbers))) for name, numbers in rows.items()]
     body = ("\n".join(lines) + "\n").encode("ascii")
@@ -258,7 +257,6 @@ class DataDirectory:
         return read_table(self.files, self.path / FUTURES_NAME) or {}
 
     def write_futures(self, table: Table) -> None:
-        """Durably replace the table of `read_futures`. Raises `OSError`."""
         write_table(self.files, self.path / FUTURES_NAME, table, durable=True)
 
     def write_recovery_points(self, table: Table) -> None:
@@ -279,9 +277,7 @@ class Meta:
 def agree_on_meta(
     found: Mapping[DataDirectory, Mapping[str, str]], node_id: int, name_cluster: Callable[[str | None], str]
 ) -> Meta:
-    """Check that all ``meta.properties`` agree, and write missing ones; ``name_cluster`` maps the known
-    cluster id, or None, to the final one. Raises `InvalidConfig`: different clusters or brokers.
-    """
+    """Check that all agree, and write missing ones. ``name_cluster`` maps the known id to the final one."""
     clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:
         raise InvalidConfig(f"log.dirs belong to different clusters: {', '.join(sorted(clusters))}")

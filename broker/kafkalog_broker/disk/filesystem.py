@@ -68,9 +68,7 @@ class File:
         os.utime(self._fd, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def sync(self) -> None:
-        """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
-        then report success.
-        """
+        """Do not repeat after a failure: the kernel may drop unwritten pages and then report success."""
         _fsync(self._fd)
 
     def close(self) -> None:
@@ -129,7 +127,6 @@ class FileSystem:
         return File(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def sync_directory(self, path: Path) -> None:
-        """Make the directory's entries durable."""
         with closing(self.open_directory(path)) as directory:
             directory.sync()
 
@@ -171,9 +168,7 @@ def write_all(file: File, position: int, data: Data) -> None:
 def copy_bytes(
     source: File, target: File, size: int, progress: Callable[[int], object], *, position: int = 0
 ) -> None:
-    """Copy bytes ``[position, size)``, in the kernel if possible; ``progress`` gets each step's bytes.
-    Raises `EOFError`: the source became shorter; `OSError`.
-    """
+    """Copy ``[position, size)``, in the kernel if possible. Raises `EOFError`: the source became shorter."""
     while position < size:
         taken = _copy_some(source, target, position, min(_COPY_BYTES, size - position))
         if not taken:
@@ -208,9 +203,7 @@ def read_file(files: FileSystem, path: Path) -> bytes:
 
 
 def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, private: bool = False) -> None:
-    """Replace the file at ``path`` atomically; unless ``durable``, a power cut may leave it torn.
-    ``private``: readable by the owner only.
-    """
+    """Replace a file atomically; unless ``durable``, a power cut may tear it. ``private``: mode 0600."""
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
     with closing(files.open(new, create=True)) as file:
         if private:
@@ -263,11 +256,9 @@ class OpenFile:
 
 
 class OpenFiles:
-    """*Thread-safe.* Keeps recently used files open, at most ``max_open`` of them.
-
-    Files in use are never closed, even above ``max_open`` or when deleted, so a slow reader's answer keeps
-    its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant: garbage collection may call
-    `release`.
+    """*Thread-safe.* Keeps recently used files open, at most ``max_open``; those in use are never closed, so
+    a slow reader's answer keeps its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant:
+    garbage collection may call `release`.
     """
 
     def __init__(self, files: FileSystem, max_open: int) -> None:

@@ -1,8 +1,4 @@
-"""State machine of one classic group. Pure: the time is a parameter.
-
-Each event returns a `GroupOutcome`: the record to store, and the answers to send after that. The tables, and
-the sources, are in `classic_rules`.
-"""
+"""State machine of one classic group, by the tables of `classic_rules`. Pure: the time is a parameter."""
 
 from __future__ import annotations
 
@@ -326,7 +322,6 @@ class ClassicGroup:
             self._complete(now, step)
 
     def _complete(self, now: Moment, step: GroupOutcome) -> None:
-        """Starts a new generation with the members that joined, plus all static members."""
         for member in [m for m in self.members.values() if m.joining is None and m.instance_id is None]:
             self._drop(member, step)
         joined = [member for member in self.members.values() if member.joining is not None]
@@ -427,7 +422,6 @@ class ClassicGroup:
         return set.intersection(*({name for name, _ in m.protocols} for m in self.members.values()))
 
     def _chosen_protocol(self) -> str | None:
-        """Each member votes for its first common protocol; most votes win."""
         common = self._common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common)

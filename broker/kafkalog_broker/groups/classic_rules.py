@@ -240,7 +240,6 @@ class ClassicMember:
         self.expires = now + self.session_seconds
 
     def heard_of(self, now: float) -> None:
-        """Renews the session, unless it is suspended because the member waits for an answer."""
         if self.joining is None and self.syncing is None:
             self.renew(now)
 
@@ -252,9 +251,7 @@ class _SubscribedTopics(WireStruct):
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """Topics in a consumer's metadata of any version: ``version:2 topics:[string]`` and more. None if it
-    cannot be read: any topic, as Kafka assumes, so that no offsets are lost.
-    """
+    """Topics in metadata of any version; None if unreadable: any topic, as Kafka assumes."""
     try:
         found: _SubscribedTopics = codec(_SubscribedTopics, 0, False).read(
             memoryview(metadata), struct.calcsize(">h"), exact=False

@@ -161,7 +161,6 @@ class ConsumerGroup:
         return min(times) if times else None
 
     def assignor(self, settings: ConsumerGroupSettings) -> str:
-        """The assignor most members ask for; the first of the settings if none does."""
         votes = Counter(m.assignor for m in self.members.values() if m.assignor in settings.assignors)
         return max(settings.assignors, key=lambda name: votes[name])
 
@@ -226,9 +225,7 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now_ms: int,
 ) -> tuple[ConsumerGroup, TargetAssignment | None]:
-    """The next state, and the assignment if it must be sent. Call `check_request` first. Raises
-    `ServerError`.
-    """
+    """The next state, and the assignment if it must be sent. Call `check_request` first."""
     member_id = request.member_id
     if request.member_epoch < 0:
         return _left(group, request), None
@@ -301,9 +298,8 @@ def matched_patterns(
 
 
 def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
-    """Checks that a member may commit; ``version`` is that of OffsetCommit, None in a transaction. Raises
-    `ServerError`: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below 9, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION in a
-    transaction).
+    """``version`` of OffsetCommit, None in a transaction. Raises `ServerError`: UNKNOWN_MEMBER_ID,
+    UNSUPPORTED_VERSION below 9, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION in a transaction).
     """
     if epoch < 0 and (not group.members or (version is None and not member_id)):
         return  # an administrator, or a producer without group metadata
@@ -431,7 +427,6 @@ def static_member(group: ConsumerGroup, instance_id: str, likely: str) -> str | 
 def _updated(
     old: MemberSubscription, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> MemberSubscription:
-    """Fields missing in the request keep their values."""
     names, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
     new = MemberSubscription(
         instance_id=old.instance_id if request.instance_id is None else request.instance_id,

@@ -112,9 +112,7 @@ class ConsumerGroups:
         return found
 
     def join(self, shard: _Shard, group: Group, request: JoinRequest) -> JoinAnswer:
-        """A classic member joins. As in `sync`, `beat` and `leave`, the caller holds the shard's lock, and
-        the group has members. Raises `KafkaError`.
-        """
+        """The caller holds the shard's lock, and the group has members; so in `sync`, `beat` and `leave`."""
         try:
             after, answer = classic_members.join(
                 _members_of(group), request, self.topics(), self.settings, self._now_ms()
@@ -163,7 +161,6 @@ class ConsumerGroups:
         raise NoSuchGroup(group.name, f"of the newer protocol: its members use the classic one, and {why}")
 
     def give_way(self, shard: _Shard, group: Group) -> None:
-        """Removes an empty group, because a classic member joins."""
         if group.consumer is None:
             return
         self.topic.append(shard, group.tombstones(self.clock.time_ms()))
@@ -218,9 +215,7 @@ class ConsumerGroups:
         before: consumer_group.ConsumerGroup,
         after: consumer_group.ConsumerGroup,
     ) -> None:
-        """The last member of the newer protocol left: the others join a classic group, in the next generation
-        after the epoch that they know.
-        """
+        """The other members join a classic group, in the generation after the epoch that they know."""
         now, classic = Moment.now(self.clock), self.new_classic()
         after = replace(after, epoch=before.epoch)
         stored, protocols = classic_members.downgraded(after, self.topics(), now.time_ms)

@@ -114,9 +114,8 @@ class GroupCoordinator:
         self.load, self.open = topic.load, topic.open
 
     def look(self) -> None:
-        """Updates which groups this broker coordinates. Drops those that moved away and sends their waiting
-        clients to the new coordinator; those that moved here answer COORDINATOR_LOAD_IN_PROGRESS until
-        `load`.
+        """Update which groups this broker coordinates. Waiting clients of those that moved away look up the
+        new coordinator; those that moved here answer COORDINATOR_LOAD_IN_PROGRESS until `load`.
         """
         for shard in self._topic.look():
             with shard.lock:
@@ -139,9 +138,7 @@ class GroupCoordinator:
     # Members.
 
     def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
-        """``waiter`` gets a `JoinAnswer`. Call what it returns if the connection closes first. Raises as
-        `leave`.
-        """
+        """``waiter`` gets a `JoinAnswer`. Call what this returns if the connection closes first."""
         least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         if name and not least <= request.session_timeout_ms <= most:
             raise ServerError(
@@ -260,7 +257,6 @@ class GroupCoordinator:
         return self._topic.shard_for(name)
 
     def _with_members(self, shard: _Shard, name: str) -> tuple[Group, ClassicGroup | None]:
-        """None for a group of the newer protocol."""
         group = shard.state.groups.get(name)
         if group is None or (group.classic is None and group.consumer is None):
             raise ServerError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {name!r} has no members")

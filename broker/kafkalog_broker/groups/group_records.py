@@ -77,7 +77,6 @@ class StoredGroup(WireStruct):
 
 
 def encode_group_key(group: str) -> bytes:
-    """Raises `CorruptMessage`: the name is longer than 32767 bytes."""
     return state_records.encode_strings(GROUP_KEY_VERSION, group)
 
 
@@ -90,12 +89,10 @@ def decode_group_key(data: bytes) -> str | None:
 
 
 def encode_group(group: StoredGroup) -> bytes:
-    """Value version 3. Raises `InvalidRequest`: a string is too long for its field."""
     return state_records.encode_struct(group, _WRITTEN_VERSION, flexible=False)
 
 
 def decode_group(data: bytes) -> StoredGroup:
-    """Reads any version up to 4. Raises `CorruptMessage`: truncated, or an unknown version."""
     return state_records.decode_struct(StoredGroup, data, _NEWEST_VERSION, flexible_since=_NEWEST_VERSION)
 
 
@@ -215,7 +212,6 @@ _VALUES: dict[RecordKind, Any] = {
 
 
 def encode_key(key: RecordKey) -> bytes:
-    """Raises `CorruptMessage`: a string is longer than 32767 bytes."""
     return state_records.encode_strings(key.kind, key.group, *([key.item] if key.kind in _WITH_ITEM else []))
 
 

@@ -1,6 +1,4 @@
-"""Migrates a standalone broker's group offsets into the cluster it joins. They are committed once, through
-the cluster's coordinators; an offset the group already has there is newer and stays.
-"""
+"""Commits a standalone broker's group offsets once in the cluster it joins; newer ones there stay."""
 
 from __future__ import annotations
 
@@ -62,9 +60,8 @@ _Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class OffsetMigration:
-    """*Thread-safe: ``_left`` is replaced as a whole.* The offsets this broker has yet to commit, kept in a
-    file that is synced before the log they come from is set aside. The thread ``brought-offsets`` commits
-    them.
+    """*Thread-safe: ``_left`` is replaced as a whole.* The offsets yet to commit, in a file that is synced
+    before the log they come from is set aside.
     """
 
     def __init__(
@@ -130,7 +127,6 @@ class OffsetMigration:
             )
 
     def close(self) -> None:
-        """Stops; the next start continues."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(_STOP_SECONDS)

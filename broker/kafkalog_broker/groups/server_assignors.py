@@ -42,7 +42,6 @@ Assignor = Callable[[Subscribers, PartitionCounts], dict[str, TargetAssignment]]
 
 
 def by_topic(assignment: TargetAssignment) -> list[tuple[UUID, tuple[int, ...]]]:
-    """The assignment by topic; topics and partitions are sorted."""
     return [
         (topic, tuple(partition for _, partition in found))
         for topic, found in groupby(sorted(assignment), key=lambda where: where[0])

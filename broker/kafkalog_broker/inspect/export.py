@@ -290,7 +290,6 @@ def partition_metadata(topic_id: UUID) -> bytes:
 
 
 def checkpoint(rows: Iterable[tuple[object, int]]) -> bytes:
-    """Content of a file of offsets by topic and number, or by leader epoch."""
     lines = [f"{key} {offset}\n" for key, offset in rows]
     return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
 

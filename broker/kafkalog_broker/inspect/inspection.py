@@ -1,6 +1,4 @@
-"""Finds partitions and segments offline, in our directories, copies and Apache Kafka's (``topic-0``). A
-broker may change files between two reads, so apparent damage counts only if found twice.
-"""
+"""Finds partitions and segments offline, also Apache Kafka's. Apparent damage counts only if found twice."""
 
 from __future__ import annotations
 
@@ -154,9 +152,7 @@ class IndexCheck:
             del self._times[relative]
 
     def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[Finding]:
-        """What is wrong after the segment's ``size`` bytes were seen. Unless ``settled``, the ``last`` one's
-        indexes are outdated. Rows without batch count if ``intact``.
-        """
+        """What is wrong after ``size`` bytes. Unless ``settled`` the ``last`` one's indexes are outdated."""
         found = []
         base = self._base_offset
         rest: tuple[tuple[dict[int, int], Callable[[int, int], str]], ...] = (
@@ -187,7 +183,6 @@ class IndexCheck:
 
 
 def _read(path: Path, columns: str, files: FileSystem) -> IndexFile | str | None:
-    """Content of an index, its error, or None if missing."""
     try:
         return parse_index(read_file(files, path), columns)
     except FileNotFoundError:
@@ -197,7 +192,6 @@ def _read(path: Path, columns: str, files: FileSystem) -> IndexFile | str | None
 
 
 def _rows(content: IndexFile | str | None) -> dict[int, int]:
-    """Second column to first, for finding a batch's row."""
     if not isinstance(content, IndexFile):
         return {}
     return dict(zip(content.second, content.first, strict=True))
@@ -269,9 +263,7 @@ def partition_place(directory: Path) -> PartitionPlace | None:
 
 
 def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlace]:
-    """Partitions of a data directory with at least one segment, sorted, without the unfinished copies of
-    those being moved there. Raises `OSError`.
-    """
+    """Partitions with a segment, sorted, without unfinished copies of those being moved there."""
     found, futures = [], read_table(files, data_directory / FUTURES_NAME) or {}
     for entry in files.scan(data_directory):
         if entry.name in futures:
@@ -397,7 +389,6 @@ def look_again(
 
 
 def files_in(directory: Path, files: FileSystem) -> frozenset[DirectoryEntry]:
-    """Names, sizes and times of a directory's entries; empty if missing. Raises `OSError`."""
     try:
         return frozenset(files.scan(directory))
     except FileNotFoundError:

@@ -69,8 +69,8 @@ def verify_log(
     expect: Callable[[], Expected] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check every segment of a partition, or one, the ``last`` or not; ``deep`` also decompresses and parses
-    entries. Beside a running broker damage is checked again, with the facts that ``expect`` then returns.
+    """Check every segment of a partition, or one; ``deep`` also decompresses and parses entries. Beside a
+    running broker damage is checked again, with the facts that ``expect`` then returns.
     """
     directory = place.path.parent if isinstance(place, SegmentPlace) else place.path
     newest, looks = expected, 0
@@ -158,7 +158,6 @@ class _Check:
         return listed
 
     def against_list(self, directory: Path) -> list[SegmentPlace]:
-        """Compare the segments with their list; returns the log's."""
         listed, segments = None, segments_in(directory, self._files)
         path, present = directory / segment_list.SEGMENT_LIST_NAME, False
         # Twice: a broker may delete a segment in between, but replaces the list first.
@@ -356,7 +355,6 @@ class _Check:
         self._next_offset = max(self._next_offset, first)
 
     def _torn(self, broken: list[tuple[int, str]], size: int, last: bool) -> None:
-        """Report damage up to the file's end: a crash's torn tail, or real damage."""
         position, fault = broken[0]
         what = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
         expected = self._expected

@@ -13,9 +13,7 @@ from pyspark_kafkalog.formats.batch import MAGIC
 
 
 class FileSlice:
-    """*Not thread-safe: one owner at a time.* Keeps its file open until closed or collected, even if the
-    segment is deleted. ``len()`` is the whole size, however much is sent.
-    """
+    """*Not thread-safe: one owner at a time.* Keeps its file open. ``len()`` is the whole size."""
 
     __slots__ = ("_file", "_formats", "_sent", "aborted", "position", "size")
 
@@ -97,7 +95,6 @@ class FileSlice:
             self._formats.learn(magic, self.position, self.position + size)
 
     def cut(self, size: int) -> None:
-        """Keep only the first ``size`` bytes; call before sending."""
         self.size = min(self.size, size)
 
     def close(self) -> None:
@@ -135,7 +132,6 @@ class KnownFormats:
             self._bounds[magic] = end
 
     def newest_before(self, end: int) -> int | None:
-        """Upper bound of formats before byte ``end``; None if unknown."""
         if self.newest is not None:
             return self.newest
         return next((magic for magic, known in enumerate(self._bounds) if known >= end), None)

@@ -62,7 +62,6 @@ def file_name(topic: str) -> str:
 
 
 def topic_of_file(name: str) -> str | None:
-    """Inverse of `file_name`; None if no topic has this file name."""
     topic = unquote(name)
     return topic if topic and file_name(topic) == name else None
 

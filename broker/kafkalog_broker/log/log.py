@@ -59,9 +59,7 @@ class Log:
         segment_list: ListFile,
         leader_epoch: int = 0,
     ) -> None:
-        """``flushed_offset``: records below it are durable. ``leader_epoch``: written into every batch; it is
-        this log's for good, as a new owner's log is new.
-        """
+        """``flushed_offset``: records below are durable. ``leader_epoch``: of every batch, for good."""
         self.topic_partition = topic_partition
         self.path = path
         self.config = config
@@ -554,7 +552,6 @@ class Log:
             raise StorageError(self.directory.failure)
 
     def _write(self, view: memoryview, batches: list[CheckedBatch], now_ms: int) -> int:
-        """Append to the active segment, rolling if due. All or nothing; returns the new end."""
         try:
             if self.segments[-1].must_roll(batches, len(view), self.config, now_ms):
                 self._roll()

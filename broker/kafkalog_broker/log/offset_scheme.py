@@ -92,12 +92,10 @@ class SparseIndex:
         return (self._first[found - 1], self._second[found - 1]) if found else None
 
     def first_from(self, second: int) -> int | None:
-        """First column of the first row whose second column is ``>= second``."""
         found = bisect_left(self._second, second)
         return self._first[found] if found < len(self._first) else None
 
     def second_up_to(self, second: int) -> int | None:
-        """The last second column that is ``<= second``."""
         found = bisect_right(self._second, second)
         return self._second[found - 1] if found else None
 
@@ -174,7 +172,6 @@ class LogicalOffsets:
 
     @staticmethod
     def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
-        """Where readers stop: they see records at once."""
         return end_offset
 
     @staticmethod
@@ -211,7 +208,6 @@ class LogicalOffsets:
         return row[1] if row is not None else 0
 
     def offset_from(self, position: int) -> int | None:
-        """Offset of a frame at or after ``position``; None if unknown."""
         relative = self._offsets.first_from(position)
         return None if relative is None else self._base_offset + relative
 
@@ -236,7 +232,6 @@ class LogicalOffsets:
         return first.position, self._end_within(first, wanted, frames)
 
     def start_for_timestamp(self, timestamp: int) -> int:
-        """Position before which no record is at or after ``timestamp``."""
         row = self._times.row_at(timestamp - 1)
         return self.start_for_offset(self._base_offset + row[1]) if row is not None else 0
 
@@ -318,7 +313,6 @@ class ByteOffsets:
 
     @staticmethod
     def readable_end(end_offset: int, flushed_offset: int) -> int:  # noqa: ARG004
-        """Readers see only durable data."""
         return flushed_offset
 
     @staticmethod

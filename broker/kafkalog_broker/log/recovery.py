@@ -43,9 +43,7 @@ class CleanState:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A log's segments, at least one, the last one growing; its durable end; its stored list, or None, and
-    whether that must be replaced.
-    """
+    """``segments``: at least one, the last one growing. ``listed``: the stored list, or None."""
 
     segments: list[Segment]
     flushed_offset: int
@@ -88,10 +86,10 @@ def cleaned_segment(
 class Loading:
     """*Not thread-safe.* Opens the log in a partition's directory.
 
-    After a clean stop only the directory and the segment list are read. Otherwise each segment reaching above
-    ``recovery_point`` is checked, truncated at the first invalid entry, and later ones are moved aside. If
-    data below ``recovery_point`` or a clean stop's end is missing, which no crash explains, the log starts
-    after it with ``truncate_missing``, else `run` raises `MissingSegments`.
+    After a clean stop only the directory and the segment list are read; else each segment above
+    ``recovery_point`` is checked and cut at the first invalid entry. If data below that or a clean stop's end
+    is missing, which no crash explains, the log starts after it with ``truncate_missing``, else `run` raises
+    `MissingSegments`.
     """
 
     _directory: Path
@@ -209,7 +207,6 @@ class Loading:
         return [each for each in found if each[0] not in unknown]
 
     def _missing(self, segments: list[Segment]) -> list[Missing]:
-        """Missing data that shows without checking entries."""
         missing: list[Missing] = []
         listed, clean = self._listed, self._clean
         first_unlisted = 0
@@ -262,7 +259,6 @@ class Loading:
         return rest
 
     def _open(self, segments: list[Segment]) -> tuple[list[Segment], int]:
-        """Check what must be checked; returns the kept segments and the durable end."""
         last, clean = segments[-1], self._clean
         if clean is not None:
             if (last.base_offset, last.size) == (clean.last_base_offset, clean.last_size):

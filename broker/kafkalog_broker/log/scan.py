@@ -1,5 +1,5 @@
-"""Scans of segments that may be damaged, one for each log family. A 0.7 entry after damage counts only if its
-checksum is right and the end of the file or another possible entry follows it.
+"""Scans of segments that may be damaged. After damage a 0.7 entry counts only if its checksum is right and
+the end of the file or another possible entry follows it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class FoundBatch(CandidateEntry):
         self.header = header
 
     def records(self, file: File) -> list[Record]:
-        """Its records, including control records, regardless of its checksum."""
         data = file.read_at(self.position, self.size)
         return list(decode_records(data, 0, self.header, MAX_DECOMPRESSED_BYTES, check_crc=False))
 
@@ -85,7 +84,6 @@ class FoundSet(CandidateEntry):
         self.header = header
 
     def records(self, file: File) -> list[Record]:
-        """Its messages, inner ones for a set, regardless of its own checksum."""
         view = memoryview(self.content(file, legacy.CRC_POSITION))
         frame = Frame(0, self.size, self.first_offset, self.last_offset, self.next_offset, self.max_timestamp)
         return list(_SETS.records(view, frame, max_bytes=MAX_DECOMPRESSED_BYTES))
@@ -200,7 +198,6 @@ class FoundEntry07(CandidateEntry):
         return self.end - self.summed_from
 
     def messages(self, file: File) -> Iterator[MessageAndOffset]:
-        """Its messages, inner ones for a set, regardless of its own checksum."""
         data = self.content(file, self.summed_from - self.position - _CRC.size)
         return messages07(data, self.first_offset, max_bytes=MAX_DECOMPRESSED_BYTES)
 

@@ -141,9 +141,7 @@ class Segment:
     def must_roll(
         self, batches: Sequence[CheckedBatch], size_bytes: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """Whether ``batches`` need a new segment because this one is full (file or index) or too old: as in
-        Kafka by the time from its first record to the newest in ``batches``, else since its first append.
-        """
+        """Whether it is full, or too old: as in Kafka by record times, else since its first append."""
         if not self.size:
             return False
         if self._tools.family.scheme.is_full(self.size, size_bytes, config.segment_bytes):
@@ -292,7 +290,6 @@ class Segment:
         return found
 
     def stop_growing(self) -> None:
-        """Stop appends; save the indexes, which may then be unloaded."""
         self.growing = False
         self.keep_index()
 
@@ -311,7 +308,6 @@ class Segment:
             file.sync()
 
     def copy_to(self, target: File, position: int, size: int, progress: Callable[[int], object]) -> None:
-        """Copy bytes ``[position, size)``, as `copy_bytes`, of at most its ``size``. Raises as `slice`."""
         with self._acquire() as file:
             copy_bytes(file, target, size, progress, position=position)
 

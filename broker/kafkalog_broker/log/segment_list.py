@@ -214,9 +214,7 @@ class ListFile:
             self.dropped += expired
 
     def rename_dropped(self) -> list[Path]:
-        """Rename the files of dropped segments; returns those to remove. What a full disk refuses stays for
-        the next time. Raises `OSError`.
-        """
+        """Rename files of dropped segments; returns those to remove. A full disk's stay for later."""
         gone: list[Path] = []
         if not self.dropped:
             return gone

@@ -64,9 +64,7 @@ class LogCleaner:
         self._cleaned: dict[Path, dict[TopicPartition, int]] = {}
 
     def configure(self, memory_bytes: int, bytes_per_second: float) -> None:
-        """``memory_bytes``: for the key map, from the next log on. ``bytes_per_second``: of reads and writes
-        together, from now on.
-        """
+        """``memory_bytes`` for keys, from the next log on; ``bytes_per_second`` read and written."""
         self._memory_bytes = memory_bytes
         self._pace.bytes_per_second = bytes_per_second
 

@@ -242,10 +242,9 @@ class LogManager:
         starts: Mapping[int, int] = MappingProxyType({}),
         epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Create a topic atomically; its ``generation`` never changes. ``numbers``: this broker's partitions,
-        ascending, if others have the rest. ``starts``: first offsets; ``epochs``: leader epochs. Raises
-        `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing
-        was created.
+        """Create a topic atomically. ``numbers``: this broker's partitions, ascending, if others have the
+        rest. ``starts``: first offsets; ``epochs``: leader epochs. Raises `TopicAlreadyExists`,
+        `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing was created.
         """
         family = family_of(generation)
         family.check_name(name, ())
@@ -270,7 +269,6 @@ class LogManager:
             self._settle(self._making, name)
 
     def wait_until_settled(self, name: str, seconds: float) -> None:
-        """Wait while a topic of this name is being created, widened or deleted, at most so long."""
         with self._settled:
             self._settled.wait_for(lambda: name not in self._making | self._leaving, seconds)
 
@@ -361,9 +359,8 @@ class LogManager:
             self._commit(name, topic, self._stores[name], {})
 
     def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
-        """Delete a topic; ``goes_too`` is called once it is no longer visible. If the disk is then too full,
-        `remove_deleted` completes it. Raises `UnknownTopicOrPartition`; `StorageError`: if the topic is gone,
-        the next start completes the deletion.
+        """``goes_too`` is called once it is no longer visible. If the disk is then too full, `remove_deleted`
+        completes it. Raises `StorageError`: if the topic is gone, the next start completes the deletion.
         """
         with self._reopening, self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -407,9 +404,7 @@ class LogManager:
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Take partitions out of service but keep their data: `set_partitions_aside`. Raises
-        `UnknownTopicOrPartition`: no topic with this name and id; `StorageError`: call again to continue.
-        """
+        """Take partitions out of service, with their data. Raises `StorageError`: call again."""
         with self._reopening, self._lock:
             topic, store = self._topic(name), self._stores[name]
             if topic.topic_id != topic_id:
@@ -507,7 +502,6 @@ class LogManager:
         self._doomed.purge()
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Durably delete records below ``offset``; returns the log's new start."""
         log = self.log(partition)
         self._doomed.add_files(log.delete_before(offset), log.config.file_delete_delay_ms)
         return log.start_offset

@@ -30,7 +30,6 @@ DELETED_PREFIX = ".deleted~"
 
 
 def deleted_name(number: int) -> str:
-    """Name of a deleted partition's directory; ``number`` is of 128 bits."""
     return f"{DELETED_PREFIX}{number:032x}"
 
 
@@ -134,7 +133,6 @@ def remove_partitions(files: FileSystem, made: Mapping[TopicPartition, Log], *mo
 
 
 def _clear_the_way(files: FileSystem, path: Path) -> None:
-    """Remove an empty directory of a failed creation; refuse one with data."""
     with suppress(FileNotFoundError):
         if not remove_if_empty(files, path):
             raise StorageError(f"{path} has data and belongs to no topic: move it away first")

@@ -59,9 +59,7 @@ S = TypeVar("S")
 
 @dataclass(slots=True)
 class Stored:
-    """Content of one partition. Values of open transactions are in ``open`` by producer id, not in ``last``;
-    a later commit marker applies those that are newer than ``last`` (`settle`), an abort marker drops them.
-    """
+    """Values of open transactions are in ``open`` by producer id until `settle`."""
 
     last: LastValues = field(default_factory=dict)
     open: dict[int, LastValues] = field(default_factory=dict)
@@ -192,9 +190,7 @@ class StateTopic(Generic[S]):
             raise CoordinatorLoading(f"{self._name} is being made")
 
     def shard_of(self, key: str) -> Shard[S]:
-        """The shard of a group or transactional id. A single broker creates the topic if missing; in a
-        cluster only `open` does, as request threads must not wait for ZooKeeper.
-        """
+        """A single broker creates a missing topic; in a cluster `open` does, as it waits for ZooKeeper."""
         if not self.shards:
             if self._placement is None:
                 self.open()

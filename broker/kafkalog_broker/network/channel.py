@@ -1,6 +1,4 @@
-"""A connection and its state, without I/O; the memory of all requests, reserved before they are read; and the
-`Entrance` for TLS and login.
-"""
+"""A connection and its state, without I/O; the memory of all requests; the `Entrance` for TLS and login."""
 
 from __future__ import annotations
 
@@ -148,15 +146,11 @@ HELD_BYTES = 16384
 class Channel:
     """The state of a connection between system calls; handles one request at a time, in order.
 
-    *Not thread-safe: owned by one processor thread.* A channel is **muted** from `take` until the request is
+    *Not thread-safe: owned by one processor thread.* It is **muted** from `take` until the request is
     answered and the answer, unless small, is sent. Meanwhile requests wait; above `READ_AHEAD_BYTES` it stops
-    reading, which stops clients that do not read their answers.
-
-    Small answers are **held** to be sent in one call, which costs 8-15 us (benchmarks/broker.py); the owner
-    calls `send_to` before it turns to another connection.
-
-    Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the grant, when any
-    thread calls ``admitted``. While a request is in hand, nothing above the read-ahead is reserved.
+    reading. Small answers are **held** to be sent in one call, which costs 8-15 us (benchmarks/broker.py):
+    call `send_to` before turning to another connection. Requests above `FREE_BYTES` are reserved once their
+    size is known; reading stops until the grant, when any thread calls ``admitted``.
     """
 
     __slots__ = (
@@ -203,12 +197,10 @@ class Channel:
 
     @property
     def muted(self) -> bool:
-        """Whether a request is in hand or its answer is being sent."""
         return self.in_hand or self._outgoing is not None
 
     @property
     def wants_read(self) -> bool:
-        """Whether to read more bytes now."""
         if self.waits_for_memory:
             return False
         return self._ahead_bytes < READ_AHEAD_BYTES or not (self.muted or self.paused)
@@ -228,12 +220,10 @@ class Channel:
 
     @property
     def wants_write(self) -> bool:
-        """Whether an answer waits for room in the socket."""
         return self._outgoing is not None
 
     @property
     def holds(self) -> bool:
-        """Whether small answers wait for `send_to`."""
         return bool(self._held)
 
     def buffer(self) -> memoryview:
@@ -241,7 +231,6 @@ class Channel:
         return self._reader.buffer(whole=not self._memory.crowded)
 
     def rest(self) -> None:
-        """Release unused buffer memory while idle."""
         self._reader.rest()
 
     def received(self, count: int) -> None:
@@ -302,7 +291,6 @@ class Channel:
             self._outgoing, self._held = Transmission(self._held), []
 
     def admit(self, max_request_bytes: int, memory: RequestMemory) -> None:
-        """Raise the request limit, and count memory in ``memory``, once the client is admitted."""
         self._reader.max_frame_bytes = max_request_bytes
         self._memory = memory
 

@@ -44,10 +44,8 @@ _TICK_SECONDS = 0.5
 
 
 class Wakeup:
-    """A pipe whose reading end is in a selector.
-
-    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* To lose no wake-up,
-    queue work before `wake`, and call `clear` before looking at the queue.
+    """A pipe whose reading end is in a selector. *Thread-safe, but only the waiting thread may `clear`.* To
+    lose no wake-up, queue work before `wake`, and call `clear` before looking at the queue.
     """
 
     __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
@@ -102,17 +100,12 @@ class Processor:
     """Runs one selector loop over its connections and calls the handler in the same thread.
 
     *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* Everything
-    else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it.
-
-    Answers returned by the handler are sent in the same turn, those to requests that came together in one
-    call. Slow requests run in the shared ``workers`` (`Reply.work_on`); only their connection waits.
-    Connections with many requests take turns of `SLICE_SECONDS`.
-
-    What a client sent before it closed is still handled, as producers without acknowledgements send and
-    leave. A request that waits for something else, or for a worker, is then dropped.
-
-    A request must arrive within ``max_receive_seconds`` of its first byte. ``memory`` is shared with other
-    processors. An ``entrance``'s limits hold until its sessions are admitted.
+    else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it. Answers
+    to requests that came together are sent in one call. Slow requests run in the shared ``workers``
+    (`Reply.work_on`). Connections with many requests take turns of `SLICE_SECONDS`. What a client sent before
+    it closed is still handled, as producers without acknowledgements send and leave; a request that waits is
+    then dropped. ``memory`` is shared with other processors. An ``entrance``'s limits hold until its sessions
+    are admitted.
     """
 
     def __init__(
@@ -190,7 +183,6 @@ class Processor:
             self._answered.append(reply)  # checked before the next select
 
     def work_on(self, reply: Reply) -> None:
-        """Have ``reply.work`` done by a worker. Called by any thread."""
         self._workers.submit(self._work, reply)
 
     def _work(self, reply: Reply) -> None:  # in a worker's thread
@@ -213,9 +205,7 @@ class Processor:
             self._wakeup.wake()
 
     def begin_stop(self, deadline: float) -> None:
-        """Start no more requests, finish those in hand until ``deadline`` (monotonic), then close everything.
-        The acceptor must be stopped before.
-        """
+        """Finish requests in hand until ``deadline`` (monotonic). Stop the acceptor before."""
         self._deadline = deadline
         self._wakeup.wake()
 
@@ -235,7 +225,6 @@ class Processor:
         self._shut_down()
 
     def _turn(self) -> None:
-        """One round: wait, read and write what is ready, process the queues, give one turn."""
         events = self._selector.select(self._wait_seconds())
         self._now = self._clock.monotonic()
         for key, mask in events:
@@ -518,9 +507,7 @@ class Processor:
                 self._close(connection)
 
     def _overdue(self, connection: Connection) -> str | None:
-        """Why the connection must be closed, or None. Requests in hand may take their time; a client that
-        stops reading or sending may not.
-        """
+        """Why it must be closed. Requests in hand may take their time; a client that stalls may not."""
         channel = connection.channel
         entrance = self._entrance if connection.entering else None
         if entrance is not None and self._now - connection.opened > entrance.max_seconds:

@@ -78,9 +78,7 @@ def _plain(host: str) -> str:
 
 
 class Acceptor:
-    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.* Accepts
-    connections and distributes them round-robin to processors, which then own them.
-    """
+    """*Thread-safe: the server calls `start` and `stop`.* Hands connections to processors in turn."""
 
     def __init__(
         self,
@@ -174,7 +172,6 @@ class Acceptor:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
 
     def _accept_failed(self, error: OSError) -> None:
-        """Ignore aborted connections; pause when out of descriptors."""
         if error.errno in _EXHAUSTED:
             self._refused_count += 1
             self._complain(f"cannot accept now: {error.strerror}; trying again")
@@ -265,8 +262,8 @@ class SocketServer:
     """Accepts connections, splits their bytes into requests, and sends the handler's answers. Knows no Kafka.
 
     *Thread-safe: the owner calls `start` and `stop` once, in this order.* The acceptor thread owns the
-    listening socket, each processor thread its connections; they share queues, and the ``memory``. The
-    handler runs in a processor thread and must not block: slow work goes to a worker (`Reply.work_on`).
+    listening socket, each processor thread its connections. The handler must not block: slow work goes to
+    `Reply.work_on`.
     """
 
     def __init__(

@@ -71,7 +71,6 @@ _audit_log = logging.getLogger("kafkalog_broker.authorizer")
 
 
 def denial(resource_type: ResourceType) -> KafkaError:
-    """The error for a denied operation on a resource of this type."""
     return ServerError(*_DENIALS.get(resource_type, _CLUSTER_DENIAL))
 
 

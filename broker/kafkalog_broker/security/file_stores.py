@@ -65,9 +65,7 @@ class SecurityFile:
         self.kept = Kept()
 
     def load(self) -> Kept:
-        """Raises `InvalidConfig`: damaged, or in another directory, as denials would be forgotten;
-        `StorageError`.
-        """
+        """Raises `InvalidConfig`: damaged, or in another directory, as denials would be forgotten."""
         with self._lock:
             self.kept = self._read()
             return self.kept
@@ -264,7 +262,6 @@ class FileAcls:
 
 
 def acls_in(file: SecurityFile) -> frozenset[Acl]:
-    """The ACLs in the file. Raises `InvalidConfig`: one is malformed."""
     return frozenset(map(_acl_of, file.kept.acls))
 
 

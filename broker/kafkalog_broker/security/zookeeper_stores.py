@@ -96,9 +96,7 @@ class ZooKeeperUsers:
         return self._users
 
     def secret(self, proposed: bytes = b"") -> bytes:
-        """The first broker creates it, as ``proposed`` unless that is empty. Raises `ConnectionLost`,
-        `MalformedNode`.
-        """
+        """The first broker creates it, as ``proposed`` unless that is empty."""
         path = self._nodes.secret
         _make(self._session, [path], write_secret(proposed or secrets.token_bytes(SECRET_BYTES)))
         node = self._session.read(path)
@@ -193,15 +191,12 @@ class ZooKeeperAcls:
         return frozenset(chain.from_iterable(self._acls.values()))
 
     def start(self, publish: Publish) -> None:
-        """Publish what `connect` has read, and each later change."""
         with self._lock:
             self._publish = publish
             publish(self.all)
 
     def change(self, added: Collection[Acl], removed: Collection[Acl]) -> None:
-        """Those of up to `_AT_ONCE` resources in one transaction. Raises `InvalidRequest`: a name is not
-        legal for a znode; `ServerError`: ZooKeeper does not answer; `MalformedNode`.
-        """
+        """Up to `_AT_ONCE` resources per transaction. Raises `InvalidRequest`: no legal name of a znode."""
         wanted: dict[Resource, tuple[set[Acl], set[Acl]]] = {}
         for place, acls in enumerate((added, removed)):
             for acl in acls:
@@ -402,7 +397,6 @@ def _read(read: Callable[[bytes], _T], data: bytes) -> _T | None:
 
 @contextlib.contextmanager
 def _as_server_errors() -> Iterator[None]:
-    """Raise errors with codes that clients know."""
     try:
         yield
     except ConnectionLost as e:

@@ -126,7 +126,6 @@ class Broker:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each listener by name, in configured order."""
         if self._listeners is not None:
             return self._listeners.ports
         return {endpoint.name: endpoint.port for endpoint in self.config.endpoints}
@@ -200,7 +199,6 @@ class Broker:
 
     @property
     def status_url(self) -> str | None:
-        """The URL of the status page; None without ``metrics.listener``."""
         return None if self._status is None else self._status.url
 
     def _make_status(self) -> StatusServer | None:
@@ -375,7 +373,6 @@ class Broker:
         )
 
     def _configure_cleaner(self, config: BrokerConfig) -> None:
-        """Apply the cleaner's properties, which may change while the broker runs."""
         self._cleaner.configure(
             config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_max_bytes_per_second
         )
@@ -408,9 +405,7 @@ def _checks_scram(config: BrokerConfig) -> bool:
 
 
 def _share_descriptors(wanted: int) -> tuple[int, int]:
-    """Limit of open segment files: the configured one, but at most half of the process's descriptors; and how
-    many descriptors that leaves.
-    """
+    """Limit of open segment files, at most half of the process's descriptors; and how many are left."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = sys.maxsize

@@ -39,9 +39,7 @@ class BrokerSettings:
         logs: LogManager,
         changed: Callable[[BrokerConfig], object] = lambda _: None,
     ) -> None:
-        """``given`` is the file's configuration; call `defaults` once ``logs`` have read what they stored.
-        ``changed`` gets the configuration after each change.
-        """
+        """Call `defaults` once ``logs`` have read what they stored. ``changed`` gets each change's result."""
         self.given = given
         self.config = given
         self.changed = Changed(MappingProxyType({}), MappingProxyType({}))

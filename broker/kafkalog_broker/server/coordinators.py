@@ -149,7 +149,6 @@ class Coordinators:
             self.offset_migration.bring()
 
     def close(self) -> None:
-        """Answer waiting group members and refuse new ones: the broker stops."""
         self.groups.close()
 
     def stop(self) -> None:

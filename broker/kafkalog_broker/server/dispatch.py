@@ -1,6 +1,4 @@
-"""From a request's bytes to its handler and back: the dispatcher that the socket server calls, the handlers'
-`Context`, and the registry of handlers with their versions.
-"""
+"""From a request's bytes to its handler and back: dispatcher, `Context`, and the registry of handlers."""
 
 from __future__ import annotations
 
@@ -122,9 +120,7 @@ class Context:
             raise self.refusal
 
     def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raises a `KafkaError` with the denial's code if the client may not do this, and logs it once.
-        Raises the ``refusal``.
-        """
+        """Raise the ``refusal``, or `KafkaError`, logged once, if the client may not do this."""
         self.check_size()
         authorizer = self.services.authorizer
         if authorizer is None:
@@ -152,14 +148,12 @@ class Context:
         return authorizer is None or authorizer.allows_any(self.session, operation, resource_type)
 
     def operations(self, known: int, resource_type: ResourceType, name: str) -> int:
-        """The subset of the ``known`` operations that the client may do; both are bit sets."""
         authorizer = self.services.authorizer
         return (
             known if authorizer is None else authorizer.operations(self.session, known, resource_type, name)
         )
 
     def answer(self, response: Any, version: int | None = None) -> None:
-        """Send the response, from any thread. Parameters and errors: `encode`."""
         self.reply.send(self.encode(response, version))
 
     def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:

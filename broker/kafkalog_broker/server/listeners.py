@@ -64,9 +64,7 @@ that listen.
 
 
 def connection_limits(config: BrokerConfig, descriptors: int) -> dict[str, int]:
-    """Most connections of each listener by name: as configured, else an equal share of ``descriptors`` less
-    the reserve. Logs configured limits that are too high. Raises `InvalidConfig`: the share is empty.
-    """
+    """Connections per listener: as configured, else an equal share. Raises `InvalidConfig`: it is empty."""
     names = [endpoint.name for endpoint in config.endpoints]
     free = descriptors - _RESERVED_DESCRIPTORS
     share = free // len(names)
@@ -101,9 +99,7 @@ class Listeners:
         timers: Scheduler,
         descriptors: int,
     ) -> None:
-        """Each listener has logs and address of its own in its ``services``; all share the ``descriptors``
-        that the logs leave. Raises `InvalidConfig`.
-        """
+        """All listeners share the ``descriptors`` that the logs leave. Raises `InvalidConfig`."""
         self._config = config
         self._services = services
         self._timers = timers
@@ -212,7 +208,6 @@ class Listeners:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The port of each listener, in configured order; never 0 once started."""
         return {name: server.port for name, server in self._servers.items()}
 
     def start(self) -> None:

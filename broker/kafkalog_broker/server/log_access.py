@@ -1,6 +1,4 @@
-"""The logs that a listener's protocol can serve, directly or through a view of another family; ownership
-checks; and limits on the work of one request.
-"""
+"""The logs that a listener's protocol can serve, ownership checks, and limits on one request's work."""
 
 from __future__ import annotations
 
@@ -228,7 +226,6 @@ class LogAccess:
         return self.logs.open_files.share()
 
     def is_foreign(self, partition: TopicPartition) -> bool:
-        """Whether it is read through a view."""
         log = self.logs.logs.get(partition)
         return log is not None and log.family is not self.family
 

@@ -82,7 +82,6 @@ class MetadataCache:
     def described(
         self, name: str, topic: StoredTopic, operations: int, brokers: frozenset[int]
     ) -> api.MetadataResponseTopic:
-        """The ``topic`` as `of` would encode it."""
         return _described(name, topic, operations, self._owners(name, topic, brokers))
 
     def _owners(self, name: str, topic: StoredTopic, brokers: frozenset[int]) -> _Owners:

@@ -1,6 +1,5 @@
-"""Logs for clients that do not know messages v1 or record batches v2. Entries they can read are sent from
-the file; if an answer would begin with a newer one, entries are converted in Python and in memory,
-within the request's `Allowance`.
+"""Logs for clients that do not know messages v1 or record batches v2. What they can read is sent from the
+file; what would begin with newer entries is converted in memory, within the request's `Allowance`.
 """
 
 from __future__ import annotations
@@ -112,7 +111,6 @@ class OlderReader:
                 yield piece
 
     def _read_from(self, offset: int) -> bytes:
-        """Whole entries from the one that contains ``offset``; empty at the end."""
         region = self._log.read(offset, _READ_BYTES, at_least_one=True)
         try:
             return region.read()

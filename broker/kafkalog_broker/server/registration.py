@@ -68,10 +68,9 @@ class Presence:
 
 class Registration:
     """*Thread-safe.* Keeps this broker's ephemeral nodes in line with its topics, through expired sessions.
-
-    Call `connect`, `agree_on_cluster`, `look`, `start` and `stop`, in this order. `start` registers in the
-    caller's thread, so that startup fails if the id is in use. From then on the thread ``registration``
-    writes the differences; only the registering thread touches ``_made`` and runs `Membership.reconcile`.
+    `start` registers in the caller's thread, so that startup fails if the id is in use; then the thread
+    ``registration`` writes the differences. Only the registering thread touches ``_made`` and runs
+    `Membership.reconcile`.
     """
 
     def __init__(
@@ -277,7 +276,6 @@ class Registration:
         return self._membership is None or self._membership.reconcile()
 
     def _was_emptied(self) -> bool:
-        """Whether our nodes or the cluster id were removed although our session lives."""
         for presence in self._presences:
             path = presence.layout.broker(presence.node.id)
             if path in self._made and self.session.read(path) is None:

@@ -1,6 +1,4 @@
-"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes. Each
-fetch converts in memory, within its `Allowance`. An entry without an equivalent batch is refused.
-"""
+"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes."""
 
 from __future__ import annotations
 
@@ -89,7 +87,6 @@ class LogAsBatches:
 
     @property
     def last_stable_offset(self) -> int:
-        """`readable_end`: 0.7 has no transactions."""
         return self.log.readable_end
 
     def read(
@@ -159,7 +156,6 @@ class LogAsBatches:
         return converted
 
     def _entries(self, position: int, end: int) -> Iterator[memoryview]:
-        """Whole entries from ``position``, where one begins; reads more as needed."""
         wanted = _READ_BYTES
         while position < end:
             data = memoryview(read_bytes(self.log, position, wanted))

@@ -1,6 +1,5 @@
-"""Transactions over several brokers: a coordinator has partition owners write its markers, and repeats it
-until they have; an owner asks the coordinator (AddPartitionsToTxn 4) before the first batch of a transaction,
-and again after its own restart. Source: KIP-98, KIP-890.
+"""Transactions over several brokers: a coordinator has owners write its markers, again until they have; an
+owner asks the coordinator before the first batch, and again after a restart. Source: KIP-98, KIP-890.
 """
 
 from __future__ import annotations
@@ -73,9 +72,7 @@ class _Spread:
 
 
 class Question:
-    """*Guarded by the lock of its key.* Created before asking; the marker drops it, so late answers are
-    ignored.
-    """
+    """*Guarded by the lock of its key.* The marker drops it, so late answers are ignored."""
 
     __slots__ = ("epoch", "is_in")
 
@@ -172,9 +169,9 @@ class ClusterTransactions:
         written: Callable[[], None],
         delayed: Callable[[], None],
     ) -> None:
-        """Have the owners of ``partitions`` write the markers of a transaction in a Prepare state; by then
-        some may be ours (``mark_here``). ``written`` is called, from any thread, when all have; if that has
-        to wait, for example for a dead broker, ``delayed`` is called first.
+        """Have the owners of ``partitions`` write a transaction's markers; some may be ours by then
+        (``mark_here``). ``written`` is called, from any thread, when all have; if that has to wait,
+        ``delayed`` is called first.
         """
         self._send(_Spread(known, set(partitions), mark_here, written, delayed), partitions)
 

@@ -52,9 +52,8 @@ STATE_NAMES: Mapping[CoordinatorState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transactional id: its producer and the state of its last transaction. Times are in ms since the
-    epoch; ``started_ms`` is -1 before the first. The last two fields are not stored; they let a producer
-    repeat its initialization with the same result.
+    """Times are in ms since the epoch; ``started_ms`` is -1 before the first. The last two fields are not
+    stored; they let a producer repeat its initialization with the same result.
     """
 
     transactional_id: str
@@ -225,7 +224,6 @@ def end_with_epoch(
 def check_writable(
     known: Transaction | None, producer_id: int, epoch: int, partition: TopicPartition
 ) -> None:
-    """Raises `InvalidTxnState` if no open transaction has ``partition``, and as `check_producer`."""
     known = check_producer(known, producer_id, epoch)
     if known.state is not CoordinatorState.ONGOING or partition not in known.partitions:
         raise InvalidTxnState(f"{partition} is not part of an open transaction of producer {producer_id}")

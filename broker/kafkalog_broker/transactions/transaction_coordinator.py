@@ -48,9 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Entry:
-    """*Thread-safe: ``lock`` guards all.* A transactional id. Its lock comes before those of shards and logs.
-    ``gone``: removed from its table. ``ending``: a thread is writing the markers.
-    """
+    """*Thread-safe: ``lock`` guards all*, and comes before those of shards and logs. ``gone``: removed."""
 
     __slots__ = ("ending", "gone", "known", "lock")
 
@@ -152,7 +150,6 @@ class TransactionCoordinator:
 
     @property
     def opened(self) -> bool:
-        """Whether the topic exists; if not, a request may have to wait for `open`."""
         return bool(self._topic.shards)
 
     def open(self) -> None:
@@ -313,10 +310,10 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> Iterator[None]:
-        """Hold this while appending data or offsets to a partition of a transaction; ``adding`` adds it
-        first. For an id that `is_elsewhere` call `verify` before. Raises `InvalidTxnState`
-        (`TransactionAbortable` if ``abortable``), `InvalidProducerEpoch`, `InvalidProducerIdMapping`, or with
-        ``adding`` `ConcurrentTransactions`.
+        """Hold this while appending to a partition of a transaction; ``adding`` adds it first. For an id that
+        `is_elsewhere` call `verify` before. Raises `InvalidTxnState` (`TransactionAbortable` if
+        ``abortable``), `InvalidProducerEpoch`, `InvalidProducerIdMapping`, or with ``adding``
+        `ConcurrentTransactions`.
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
             with self._others.verified.writing(partition, producer_id, epoch):
@@ -395,9 +392,8 @@ class TransactionCoordinator:
                     del shard.state[transactional_id]
 
     def go_on(self, entry: _Entry, done: Callable[[], object] = lambda: None) -> None:
-        """Writes the markers and the Complete record of a prepared transaction, unless another thread does;
-        then calls ``done``. After a disk error the transaction stays prepared and its markers are written
-        again.
+        """Write the markers and the Complete record of a prepared transaction, unless another thread does;
+        then call ``done``. After a disk error it stays prepared and the markers are written again.
         """
         with entry.lock:
             known = entry.known
@@ -501,7 +497,6 @@ def _as_coordinator() -> Iterator[None]:
 
 
 def _as_writers(error: KafkaError, abortable: bool) -> KafkaError:
-    """The error code that producers and offset committers expect."""
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(str(error))
     if isinstance(error, InvalidTxnState) and abortable:

@@ -39,7 +39,6 @@ class _Value(WireStruct):
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Raises `CorruptMessage`: the id is longer than 32767 bytes."""
     return state_records.encode_strings(_KEY_VERSION, transactional_id)
 
 

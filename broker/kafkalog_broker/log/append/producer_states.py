@@ -185,9 +185,8 @@ class ProducerState:
     def dump(self) -> bytes:
         """The state for `restore`: ``version:1 count:4``, then each producer; empty without producers.
 
-        Producer: ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first:
-        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. ``open``: start of its transaction,
-        or -1.
+        ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` (its transaction's start or -1) and its batches,
+        oldest first: ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``.
         """
         if not self._producers:
             return b""
@@ -215,7 +214,6 @@ class ProducerState:
 
 
 def next_sequence(sequence: int) -> int:
-    """The following sequence; 2^31-1 wraps to 0."""
     return 0 if sequence == MAX_SEQUENCE else sequence + 1
 
 

@@ -299,7 +299,6 @@ def number_entries(
 
 
 def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> Checked:
-    """The checked data in format ``magic``, checked again for the facts that numbering needs."""
     largest = config.max_message_bytes
     piece_bytes = max(1, min(PIECE_BYTES, largest))
     joined = bytearray()  # writable: numbering changes it in place

@@ -1,6 +1,4 @@
-"""Which part of a log is cleaned; and one cleaning, which reads full segments for the key map and to write
-what stays. Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
-"""
+"""One cleaning. Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``."""
 
 from __future__ import annotations
 

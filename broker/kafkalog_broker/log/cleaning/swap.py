@@ -63,9 +63,7 @@ class Swap:
         self._held: OpenFile | None = None
 
     def begin(self, publish: Callable[[], object]) -> None:
-        """Decide the swap; ``publish`` replaces the segments and their list. Then call `end`, even after an
-        error: `CorruptMessage`, `OSError`.
-        """
+        """Decide; ``publish`` replaces the segments and their list. Then call `end`, even after an error."""
         self._decide()
         publish()
         self._published = True
