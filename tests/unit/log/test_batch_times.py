@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.log import segment as segment_module
+from kafkalog_broker.log import walk
 from kafkalog_broker.log.offset_scheme import BatchTimes, Rises, rises_of
 from pyspark_kafkalog.formats.compression import Codec
 from tests.support.log.logs import START_MS, batch, crash_all, open_log
@@ -42,8 +42,8 @@ def test_a_batch_is_opened_once_however_many_times_are_asked_for(
     times = [START_MS + 7 * number % 1000 for number in range(2000)]
     log.append(batch(*[b"x"] * 2000, timestamps=times, codec=codec))
     opened = []
-    read_frame = segment_module.read_frame
-    monkeypatch.setattr(segment_module, "read_frame", lambda *args: opened.append(args) or read_frame(*args))
+    read_frame = walk.read_frame
+    monkeypatch.setattr(walk, "read_frame", lambda *args: opened.append(args) or read_frame(*args))
     for timestamp in range(START_MS, START_MS + 999, 3):
         want = next((time, offset) for offset, time in enumerate(times) if time >= timestamp)
         assert log.offset_for_timestamp(timestamp) == want
