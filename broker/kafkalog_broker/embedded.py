@@ -20,7 +20,6 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from pyspark_kafkalog.config.definition import describe, nearest
@@ -164,9 +163,7 @@ class EmbeddedBroker:
     def __enter__(self) -> EmbeddedBroker:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _reserve(self, _any: object) -> str:
@@ -218,7 +215,8 @@ def start_broker(
         BrokerNotStarted: the broker rejected its configuration or directory.
         InvalidConfig: a property is unknown, or sets the directory.
     """
-    merged = {name: _text(value) for name, value in {**(properties or {}), **overrides}.items()}
+    given = {**(properties or {}), **overrides}
+    merged = {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in given.items()}
     _check_known(merged)
     if any(name in merged for name in _LOG_DIRS):
         raise InvalidConfig("an embedded broker's directory is given as data_dir=, not as log.dirs")
@@ -271,9 +269,7 @@ class EmbeddedCluster:
     def __enter__(self) -> EmbeddedCluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -388,9 +384,3 @@ def _check_known(names: Iterable[str]) -> None:
         near = nearest(name.replace("_", "."), known)
         hint = f'; did you mean {near}? start_broker(**{{"{near}": ...}})' if near else ""
         raise InvalidConfig(f"start_broker: the broker has no property {name}{hint}")
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

@@ -14,17 +14,12 @@ class Metrics:
         self.registry = registry if registry is not None else CollectorRegistry()
         self.bytes_in = self._counter("bytes_in", "Bytes received from clients")
         self.bytes_out = self._counter("bytes_out", "Bytes sent to clients")
-        self.connections = Gauge("kafkalog_broker_connections", "Open connections", registry=self.registry)
-        self._queued_bytes = Gauge(
-            "kafkalog_broker_queued_request_bytes",
+        self.connections = self._gauge("connections", "Open connections")
+        self._queued_bytes = self._gauge(
+            "queued_request_bytes",
             "Memory reserved for requests of more than 4 KiB that come in or are in hand",
-            registry=self.registry,
         )
-        self._queued_waiting = Gauge(
-            "kafkalog_broker_queued_requests_waiting",
-            "Requests that wait for such memory",
-            registry=self.registry,
-        )
+        self._queued_waiting = self._gauge("queued_requests_waiting", "Requests that wait for such memory")
         self.appended_messages = self._counter("appended_messages", "Messages appended to logs")
         self.appended_bytes = self._counter("appended_bytes", "Bytes appended to logs")
         self.converted_messages = self._counter(
@@ -67,6 +62,9 @@ class Metrics:
 
     def logins(self, listener: str, mechanism: str, outcome: str) -> Counter:
         return self._logins.labels(listener, mechanism, outcome)
+
+    def _gauge(self, name: str, doc: str) -> Gauge:
+        return Gauge(f"kafkalog_broker_{name}", doc, registry=self.registry)
 
     def _counter(self, name: str, doc: str, *labels: str) -> Counter:
         return Counter(f"kafkalog_broker_{name}", doc, labels, registry=self.registry)

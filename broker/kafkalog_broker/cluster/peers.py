@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ConnectionLost, InvalidConfig, KafkaError
+from pyspark_kafkalog.types import TopicPartition
 
 Answered = Callable[[Any, "KafkaError | None"], None]
 """Called once, in the peer's thread, with the response, or with None and the error."""
@@ -38,6 +39,13 @@ reads what it was sent when it resumes, before it registers in ZooKeeper again a
 """
 
 _log = logging.getLogger(__name__)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for each in partitions:
+        topics[each.topic].append(each.partition)
+    return [(topic, tuple(numbers)) for topic, numbers in topics.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,10 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 _MAX_NOTE_BYTES = 200
 _STARTED_FIELD = 19
 """Field of ``/proc/<pid>/stat`` after the command name: start time in clock ticks since boot."""
-
-
-class Closeable(Protocol):
-    """A held lock."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ class Holder:
         return True
 
 
-class _Held:
+class Closeable:
     """*Not thread-safe.* A held lock, released with its descriptor. ``noted``: first empty its file."""
 
     def __init__(self, fd: int, *, noted: bool = False) -> None:
@@ -105,13 +98,13 @@ def hold(path: Path, note: bytes) -> Closeable:
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, note, 0)
-    return _Held(fd, noted=True)
+    return Closeable(fd, noted=True)
 
 
 def hold_off(path: Path) -> Closeable | None:
     """Share-lock the file at ``path``, which keeps others from locking it; None if it does not exist."""
     try:
-        return _Held(_lock(path, os.O_RDONLY, fcntl.LOCK_SH))
+        return Closeable(_lock(path, os.O_RDONLY, fcntl.LOCK_SH))
     except FileNotFoundError:
         return None
 
@@ -125,7 +118,7 @@ def hold_directory(path: Path) -> Closeable:
     except OSError:
         os.close(fd)
         raise
-    return _Held(fd)
+    return Closeable(fd)
 
 
 def is_held(path: Path) -> bool:

@@ -37,6 +37,7 @@ from pyspark_kafkalog.types import NewRecord, TopicPartition
 _log = logging.getLogger(__name__)
 
 _Shard = Shard[GroupShard]
+_Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 @dataclass(eq=False)
@@ -57,7 +58,7 @@ class GroupOffsets:
     def commit(
         self,
         name: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
+        offsets: _Offsets,
         *,
         member_id: str = "",
         instance_id: str | None = None,
@@ -125,12 +126,10 @@ class GroupOffsets:
         topics = self.newest_topics() if any(pending.values()) else {}
         return {p for p, values in pending.items() if not all(_is_replaced(p, v, topics) for v in values)}
 
-    def fetch(
-        self, name: str, member_id: str | None = None, epoch: int = -1
-    ) -> Mapping[TopicPartition, CommittedOffset]:
+    def fetch(self, name: str, member_id: str | None = None, epoch: int = -1) -> _Offsets:
         """All offsets of the group; members of the new protocol give id and epoch. Raises `ServerError`."""
 
-        def committed(group: Group) -> Mapping[TopicPartition, CommittedOffset]:
+        def committed(group: Group) -> _Offsets:
             if group.consumer is not None:
                 check_fetch(group.consumer, member_id, epoch)
             return dict(group.offsets)
@@ -259,12 +258,7 @@ def _is_replaced(
     return topic is not None and value.topic_id not in (topic.topic_id, ZERO_UUID)
 
 
-def _encoded(
-    name: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-    now_ms: int,
-    producer: tuple[int, int] | None,
-) -> bytearray:
+def _encoded(name: str, offsets: _Offsets, now_ms: int, producer: tuple[int, int] | None) -> bytearray:
     records = [
         NewRecord(encode_value(value), encode_key(OffsetKey(name, partition)), now_ms)
         for partition, value in offsets.items()

@@ -187,11 +187,8 @@ class ConsumerGroup:
 def check_request(
     request: ConsumerGroupHeartbeatRequest, version: int, settings: ConsumerGroupSettings
 ) -> None:
-    for what, value in (
-        ("group", request.group_id),
-        ("instance", request.instance_id),
-        ("rack", request.rack_id),
-    ):
+    ids = {"group": request.group_id, "instance": request.instance_id, "rack": request.rack_id}
+    for what, value in ids.items():
         if value == "":
             raise _invalid(f"the {what} id must not be empty")
     if not request.member_id and (request.member_epoch != JOINING or version >= _CLIENT_NAMES_ITSELF_SINCE):
@@ -312,12 +309,9 @@ def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int 
             f"group {group.group_id!r} has the newer protocol; its members commit in version "
             f"{MEMBER_EPOCHS_SINCE} and later",
         )
-    _check_epoch_is(
-        group,
-        member_id,
-        epoch,
-        ErrorCode.ILLEGAL_GENERATION if version is None or classic else ErrorCode.STALE_MEMBER_EPOCH,
-    )
+    old = version is None or classic
+    code = ErrorCode.ILLEGAL_GENERATION if old else ErrorCode.STALE_MEMBER_EPOCH
+    _check_epoch_is(group, member_id, epoch, code)
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
@@ -529,14 +523,10 @@ def free_for(group: ConsumerGroup, member_id: str, keep: TargetAssignment) -> Ta
 
 
 def _moved(
-    before: MemberProgress,
-    epoch: int,
-    state: MemberState,
-    assigned: TargetAssignment,
-    revoking: TargetAssignment,
+    now: MemberProgress, epoch: int, state: MemberState, keep: TargetAssignment, revoke: TargetAssignment
 ) -> MemberProgress:
-    previous = before.previous_epoch if epoch == before.epoch else before.epoch
-    return MemberProgress(epoch, previous, state, assigned, revoking)
+    previous = now.previous_epoch if epoch == now.epoch else now.epoch
+    return MemberProgress(epoch, previous, state, keep, revoke)
 
 
 def _is_reconciled(progress: MemberProgress, target_epoch: int) -> bool:

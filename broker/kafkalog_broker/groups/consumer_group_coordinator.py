@@ -79,13 +79,9 @@ class ConsumerGroups:
                 if request.member_epoch != consumer_group.JOINING:
                     raise NoSuchGroup(request.group_id)
                 group = group or Group(request.group_id)
+            before = group.consumer or self._upgraded(group, topics)
             after, assignment = consumer_group.heartbeat(
-                group.consumer or self._upgraded(group, topics),
-                request,
-                client,
-                topics,
-                self.settings,
-                self._now_ms(),
+                before, request, client, topics, self.settings, self._now_ms()
             )
             classic = group.classic
             self._store(shard, group, after)
@@ -199,7 +195,7 @@ class ConsumerGroups:
     def _store(self, shard: _Shard, group: Group, after: consumer_group.ConsumerGroup) -> None:
         before = group.consumer
         if before is not None and classic_members.turns_classic(before, after, self.settings):
-            self._downgrade(shard, group, before, after)
+            self._downgrade(shard, group, replace(after, epoch=before.epoch))
             return
         now_ms = self.clock.time_ms()
         records = group_records.records_of(group_records.changes(group.consumer, after), now_ms)
@@ -208,18 +204,11 @@ class ConsumerGroups:
         self.topic.append(shard, records)
         group.classic, group.consumer = None, after
 
-    def _downgrade(
-        self,
-        shard: _Shard,
-        group: Group,
-        before: consumer_group.ConsumerGroup,
-        after: consumer_group.ConsumerGroup,
-    ) -> None:
+    def _downgrade(self, shard: _Shard, group: Group, after: consumer_group.ConsumerGroup) -> None:
         """The other members join a classic group, in the generation after the epoch that they know."""
         now, classic = Moment.now(self.clock), self.new_classic()
-        after = replace(after, epoch=before.epoch)
         stored, protocols = classic_members.downgraded(after, self.topics(), now.time_ms)
-        records = group_records.records_of(group_records.changes(before, None), now.time_ms)
+        records = group_records.records_of(group_records.changes(group.consumer, None), now.time_ms)
         records.append(
             NewRecord(
                 group_records.encode_group(stored), group_records.encode_group_key(group.name), now.time_ms

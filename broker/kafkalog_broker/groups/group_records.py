@@ -281,13 +281,11 @@ def build(group: str, values: Mapping[RecordKey, bytes]) -> ConsumerGroup | None
         return None
     members = {m: _member_of(v) for m, v in found[RecordKind.MEMBER].items()}
     target_epoch = found[RecordKind.TARGET_EPOCH].get("")
-    topics = found[RecordKind.TOPICS].get("")
+    topics = value.topics if (value := found[RecordKind.TOPICS].get("")) else ()
     return ConsumerGroup(
         group,
         epoch=found[RecordKind.EPOCH][""].epoch,
-        topics={t.name: SubscribedTopic(t.topic_id, t.partition_count) for t in topics.topics}
-        if topics
-        else {},
+        topics={t.name: SubscribedTopic(t.topic_id, t.partition_count) for t in topics},
         members=members,
         target_epoch=target_epoch.epoch if target_epoch else 0,
         target={m: _flat(v.partitions) for m, v in found[RecordKind.TARGET].items() if m in members},
@@ -332,13 +330,8 @@ def _member_of(value: _MemberValue) -> MemberSubscription:
 
 
 def _progress(progress: MemberProgress) -> _Progress:
-    return _Progress(
-        progress.epoch,
-        progress.previous_epoch,
-        progress.state,
-        _by_topic(progress.assigned),
-        _by_topic(progress.revoking),
-    )
+    assigned, revoking = _by_topic(progress.assigned), _by_topic(progress.revoking)
+    return _Progress(progress.epoch, progress.previous_epoch, progress.state, assigned, revoking)
 
 
 def _progress_of(value: _Progress) -> MemberProgress:

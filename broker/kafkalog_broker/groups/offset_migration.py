@@ -9,13 +9,13 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.cluster.ownership import Ownership
-from kafkalog_broker.cluster.peers import Peers
+from kafkalog_broker.cluster.peers import Peers, by_topic
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.groups.committed_offsets import GroupOffsets, decoded_offsets
 from kafkalog_broker.logs.manager import LogManager
@@ -210,10 +210,7 @@ class OffsetMigration:
             unstable = self._here.unstable(group, partitions)
             found = self._here.fetch(group)
             return {p: found[p].offset if p in found else -1 for p in partitions if p not in unstable}
-        topics = tuple(
-            api.OffsetFetchRequestTopic(topic, tuple(numbers))
-            for topic, numbers in _by_topic(partitions).items()
-        )
+        topics = tuple(starmap(api.OffsetFetchRequestTopic, by_topic(partitions)))
         request = api.OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
         answer = self._ask(coordinator, request, _FETCH_VERSION)
         _check(answer.error_code, coordinator)
@@ -236,7 +233,7 @@ class OffsetMigration:
                 return dict.fromkeys(offsets, e.code)
             return dict.fromkeys(offsets, ErrorCode.NONE)
         topics = []
-        for topic, numbers in _by_topic(offsets).items():
+        for topic, numbers in by_topic(offsets):
             commits = []
             for number in numbers:
                 value = offsets[TopicPartition(topic, number)]
@@ -296,13 +293,6 @@ def _parts(offsets: _Offsets) -> Iterator[dict[TopicPartition, CommittedOffset]]
     items = iter(offsets.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part
-
-
-def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for each in partitions:
-        topics[each.topic].append(each.partition)
-    return topics
 
 
 def _check(code: ErrorCode, coordinator: int) -> None:

@@ -178,18 +178,11 @@ class FoundEntry07(CandidateEntry):
     checksum = staticmethod(crc32)
 
     def __init__(
-        self,
-        position: int,
-        size: int,
-        first_offset: int,
-        magic: int,
-        codec: Codec,
-        payload: int,
-        stored_crc: int,
+        self, position: int, size: int, first_offset: int, magic: int, codec: Codec, payload: int, crc: int
     ) -> None:
         super().__init__(
             position, size, position + payload, first_offset, True, first_offset + size - 1,
-            first_offset + size, NO_TIMESTAMP, 1 if codec is Codec.NONE else None, stored_crc, 0,
+            first_offset + size, NO_TIMESTAMP, 1 if codec is Codec.NONE else None, crc, 0,
         )  # fmt: skip
         self.magic, self.codec = magic, codec
 

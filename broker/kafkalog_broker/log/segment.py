@@ -171,15 +171,13 @@ class Segment:
             offset, end_offset, max_bytes, at_least_one, size, self.next_offset, self.gaps_allowed
         )
         held = self._acquire()
+
+        def frames(start: int, end: int, first: int) -> Iterator[Frame]:
+            walked = walk.walk_frames(held.file, self._format, start, end, self.base_offset + start)
+            return self._in_order(walked, first, wanted=offset)
+
         try:
-            found = scheme.cut(
-                wanted,
-                lambda start, end, first: self._in_order(
-                    walk.walk_frames(held.file, self._format, start, end, self.base_offset + start),
-                    first,
-                    wanted=offset,
-                ),
-            )
+            found = scheme.cut(wanted, frames)
         except BaseException:
             self._pool.release(held)
             raise

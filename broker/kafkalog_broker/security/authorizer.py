@@ -43,24 +43,11 @@ _DENIALS = {
 }
 _CLUSTER_DENIAL = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
-_ALLOWED_BY = {
-    operation: frozenset({operation, Operation.ALL})
-    for operation in Operation
-} | {
-    Operation.DESCRIBE: frozenset(
-        {
-            Operation.DESCRIBE,
-            Operation.ALL,
-            Operation.READ,
-            Operation.WRITE,
-            Operation.DELETE,
-            Operation.ALTER,
-        }
-    ),
-    Operation.DESCRIBE_CONFIGS: frozenset(
-        {Operation.DESCRIBE_CONFIGS, Operation.ALL, Operation.ALTER_CONFIGS}
-    ),
-}  # fmt: skip
+_IMPLYING = {
+    Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
+    Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS},
+}
+_ALLOWED_BY = {each: frozenset({each, Operation.ALL, *_IMPLYING.get(each, ())}) for each in Operation}
 """The permitted operations that allow each operation."""
 
 _KEPT_DECISIONS = 10_000

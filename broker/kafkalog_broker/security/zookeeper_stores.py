@@ -335,23 +335,19 @@ class _Changes:
     """
 
     def __init__(
-        self,
-        session: ZooKeeperSession,
-        parent: str,
-        clock: Clock,
-        changed: Callable[[Sequence[bytes]], object],
+        self, session: ZooKeeperSession, path: str, clock: Clock, changed: Callable[[Sequence[bytes]], object]
     ) -> None:
         self._session = session
-        self._parent = parent
+        self._path = path
         self._clock = clock
         self._changed = changed
-        self._seen = set(session.children(parent))
-        session.watch_children(parent, self._found)
+        self._seen = set(session.children(path))
+        session.watch_children(path, self._found)
 
     def _found(self, names: list[str]) -> None:
         new = [name for name in names if name not in self._seen]
         if new:
-            nodes = self._session.read_all(f"{self._parent}/{name}" for name in new)
+            nodes = self._session.read_all(f"{self._path}/{name}" for name in new)
             self._changed([node.data for node in nodes.values()])
         self._seen = set(names)  # only now, so that nodes that could not be read are tried again
         self._remove_old(names)
@@ -360,7 +356,7 @@ class _Changes:
         """Stops at the first recent node, as their numbers follow their times."""
         old = self._clock.time_ms() - CHANGES_KEPT_MS
         for name in names:
-            path = f"{self._parent}/{name}"
+            path = f"{self._path}/{name}"
             node = self._session.read(path)
             if node is not None and node.created_ms >= old:
                 break

@@ -366,11 +366,8 @@ class Broker:
         every("retention", config.log_retention_check_interval_ms / 1000, self._logs.apply_retention)
         offsets = self._coordinators.groups.offsets
         every("expire offsets", config.offsets_retention_check_interval_ms / 1000, offsets.expire)
-        every(
-            "expire producers",
-            config.producer_id_expiration_check_interval_ms / 1000,
-            self._logs.expire_producers,
-        )
+        check_seconds = config.producer_id_expiration_check_interval_ms / 1000
+        every("expire producers", check_seconds, self._logs.expire_producers)
 
     def _configure_cleaner(self, config: BrokerConfig) -> None:
         self._cleaner.configure(

@@ -121,11 +121,8 @@ class Coordinators:
         abort_seconds = config.transaction_abort_interval_ms / 1000
         every("abort transactions", abort_seconds, self.transactions.end_overdue)
         every("abort unclaimed transactions", abort_seconds, self.transactions.abort_unclaimed)
-        every(
-            "forget transactional ids",
-            config.transaction_remove_interval_ms / 1000,
-            self.transactions.forget_idle,
-        )
+        remove_seconds = config.transaction_remove_interval_ms / 1000
+        every("forget transactional ids", remove_seconds, self.transactions.forget_idle)
         self._timers.start()
         self.transaction_work.start()
         self._loader.start()

@@ -158,11 +158,8 @@ class Context:
 
     def encode(self, response: Any, version: int | None = None) -> Sequence[Part]:
         """The response as parts, by default in the request's version. Raises `InvalidRequest`."""
-        parts = encode_response(
-            response,
-            version=self.version if version is None else version,
-            correlation_id=self.header.correlation_id,
-        )
+        version = self.version if version is None else version
+        parts = encode_response(response, version=version, correlation_id=self.header.correlation_id)
         # The protocol package knows only a part's length, not whether it is bytes or a region of a file.
         return cast("Sequence[Part]", parts)
 

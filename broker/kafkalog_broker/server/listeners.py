@@ -177,12 +177,8 @@ class Listeners:
             certificates = ListenerCertificates(name, own)
             self._certificates.append(certificates)
             context = partial(getattr, certificates, "context")
-        return Entrance(
-            context,
-            own.sasl_server_max_receive_size,
-            own.connection_authentication_timeout_ms / 1000,
-            self._entering,
-        )
+        max_seconds = own.connection_authentication_timeout_ms / 1000
+        return Entrance(context, own.sasl_server_max_receive_size, max_seconds, self._entering)
 
     def _without_client_auth(self, name: str, own: ListenerConfig) -> ListenerConfig:
         """As in Kafka: a SASL_SSL listener asks for certificates only if its own property says so."""

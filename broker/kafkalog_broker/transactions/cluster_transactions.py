@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 from kafkalog_broker.cluster.ownership import Ownership
-from kafkalog_broker.cluster.peers import Peers
+from kafkalog_broker.cluster.peers import Peers, by_topic
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
 from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Refusals, Transaction
@@ -200,9 +201,8 @@ class ClusterTransactions:
             elif owner == NOBODY:
                 self._later(spread, theirs, "their owners are not known")
             else:
-                marker = api.WritableTxnMarker(
-                    known.producer_id, known.epoch, commit, _by_topic(api.WritableTxnMarkerTopic, theirs)
-                )
+                topics = tuple(starmap(api.WritableTxnMarkerTopic, by_topic(theirs)))
+                marker = api.WritableTxnMarker(known.producer_id, known.epoch, commit, topics)
                 request = api.WriteTxnMarkersRequest((marker,))
                 answered = partial(self._marked, spread, theirs)
                 self._peers.ask(owner, request, _MARKERS_VERSION, answered)
@@ -316,15 +316,7 @@ class ClusterTransactions:
         if coordinator < 0:
             answered(None, ServerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody has its partition yet"))
             return
-        wanted = api.AddPartitionsToTxnTransaction(
-            transactional_id, producer_id, epoch, not adding, _by_topic(api.AddPartitionsToTxnTopic, asked)
-        )
+        topics = tuple(starmap(api.AddPartitionsToTxnTopic, by_topic(asked)))
+        wanted = api.AddPartitionsToTxnTransaction(transactional_id, producer_id, epoch, not adding, topics)
         request = api.AddPartitionsToTxnRequest(transactions=(wanted,))
         self._peers.ask(coordinator, request, _VERIFYING_VERSION, answered, _ANSWER_SECONDS)
-
-
-def _by_topic(kind: Callable[[str, tuple[int, ...]], Any], partitions: Iterable[TopicPartition]) -> Any:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for each in partitions:
-        topics[each.topic].append(each.partition)
-    return tuple(kind(name, tuple(numbers)) for name, numbers in topics.items())

@@ -83,21 +83,15 @@ _SAME = Outcome()
 
 _PREPARE, _BUSY, _DONE, _WRONG = "prepare", "busy", "done", "wrong"
 
-ENDING: Mapping[tuple[CoordinatorState, bool], str] = {
-    (CoordinatorState.EMPTY, True): _WRONG,
-    (CoordinatorState.EMPTY, False): _WRONG,
-    (CoordinatorState.ONGOING, True): _PREPARE,
-    (CoordinatorState.ONGOING, False): _PREPARE,
-    (CoordinatorState.PREPARE_COMMIT, True): _BUSY,
-    (CoordinatorState.PREPARE_COMMIT, False): _WRONG,
-    (CoordinatorState.PREPARE_ABORT, True): _WRONG,
-    (CoordinatorState.PREPARE_ABORT, False): _BUSY,
-    (CoordinatorState.COMPLETE_COMMIT, True): _DONE,
-    (CoordinatorState.COMPLETE_COMMIT, False): _WRONG,
-    (CoordinatorState.COMPLETE_ABORT, True): _WRONG,
-    (CoordinatorState.COMPLETE_ABORT, False): _DONE,
+ENDING: Mapping[CoordinatorState, tuple[str, str]] = {
+    CoordinatorState.EMPTY: (_WRONG, _WRONG),
+    CoordinatorState.ONGOING: (_PREPARE, _PREPARE),
+    CoordinatorState.PREPARE_COMMIT: (_WRONG, _BUSY),
+    CoordinatorState.PREPARE_ABORT: (_BUSY, _WRONG),
+    CoordinatorState.COMPLETE_COMMIT: (_WRONG, _DONE),
+    CoordinatorState.COMPLETE_ABORT: (_DONE, _WRONG),
 }
-"""What EndTxn does in each state, to commit (True) or abort (False)."""
+"""What EndTxn does in each state, to abort and to commit."""
 
 
 def initialize(
@@ -157,15 +151,9 @@ def add(
         if together == known.partitions:
             return _SAME
         return Outcome(replace(known, partitions=together, changed_ms=now_ms))
-    return Outcome(
-        replace(
-            known,
-            state=CoordinatorState.ONGOING,
-            partitions=frozenset(partitions),
-            changed_ms=now_ms,
-            started_ms=now_ms,
-        )
-    )
+    first = frozenset(partitions)
+    begun = replace(known, state=CoordinatorState.ONGOING, partitions=first, changed_ms=now_ms)
+    return Outcome(replace(begun, started_ms=now_ms))
 
 
 def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool, now_ms: int) -> Outcome:
@@ -174,7 +162,7 @@ def end(known: Transaction | None, producer_id: int, epoch: int, *, commit: bool
         known = check_producer(known, producer_id, epoch)
     except KafkaError as e:
         return Outcome(error=e)
-    action = ENDING[known.state, commit]
+    action = ENDING[known.state][commit]
     if action == _DONE:
         return _SAME
     if action == _BUSY:
@@ -258,13 +246,8 @@ def _is_its(known: Transaction, producer_id: int, epoch: int) -> bool:
 
 def _aborting(known: Transaction, now_ms: int) -> Transaction:
     """State and fencing epoch, at most the largest, in one record: a crash keeps both or neither."""
-    return replace(
-        known,
-        state=CoordinatorState.PREPARE_ABORT,
-        epoch=min(known.epoch, LAST_EPOCH) + 1,
-        changed_ms=now_ms,
-        last_epoch=NO_EPOCH,
-    )
+    epoch, state = min(known.epoch, LAST_EPOCH) + 1, CoordinatorState.PREPARE_ABORT
+    return replace(known, state=state, epoch=epoch, changed_ms=now_ms, last_epoch=NO_EPOCH)
 
 
 def _concurrent(known: Transaction) -> ConcurrentTransactions:

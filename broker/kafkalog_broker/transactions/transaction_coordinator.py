@@ -212,14 +212,8 @@ class TransactionCoordinator:
                 " (transaction.max.timeout.ms)",
             )
         with self._entry(transactional_id, create=True) as entry:
-            outcome = states.initialize(
-                entry.known,
-                transactional_id,
-                timeout_ms,
-                producer,
-                self._clock.time_ms(),
-                self._producer_ids.next,
-            )
+            now_ms, new_id = self._clock.time_ms(), self._producer_ids.next
+            outcome = states.initialize(entry.known, transactional_id, timeout_ms, producer, now_ms, new_id)
             self._store(entry, outcome)
             known = entry.known
         if outcome.error is not None:

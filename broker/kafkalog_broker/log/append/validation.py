@@ -515,11 +515,8 @@ def check_v07(
     at_once: bool = False,  # noqa: ARG001 - only the listener of 0.7 appends here, and never at once
 ) -> Checked:
     """The whole entries of ``data`` as one batch, possibly empty. ``internal`` lifts the size limit."""
-    found = check_produced(
-        data,
-        max_message_bytes=len(data) if internal else config.max_message_bytes,
-        max_bytes=MAX_DECOMPRESSED_BYTES,
-    )
+    largest = len(data) if internal else config.max_message_bytes
+    found = check_produced(data, max_message_bytes=largest, max_bytes=MAX_DECOMPRESSED_BYTES)
     batch = CheckedBatch(found.size, found.message_count, found.size, NO_TIMESTAMP, None)
     return data[: found.size], [batch]
 

@@ -36,10 +36,10 @@ from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 )
 def describe_configs(request: api.DescribeConfigsRequest, ctx: Context) -> api.DescribeConfigsResponse:
     """Describe the properties of topics and of this broker, with sources and synonyms."""
-    results = []
-    for resource in dict.fromkeys(request.resources):
-        results.append(_describe_resource(resource, request, ctx))
-    return api.DescribeConfigsResponse(results=tuple(results))
+    resources = dict.fromkeys(request.resources)
+    return api.DescribeConfigsResponse(
+        results=tuple(_describe_resource(each, request, ctx) for each in resources)
+    )
 
 
 def _describe_resource(

@@ -297,10 +297,9 @@ def find_coordinator(request: api.FindCoordinatorRequest, ctx: Context) -> api.F
     of ``__transaction_state`` that keeps the transactional id.
     """
     if ctx.version >= _SEVERAL_KEYS_SINCE:
-        found = []
-        for key in request.coordinator_keys:
-            found.append(_find_coordinator(key, request.key_type, ctx))
-        return api.FindCoordinatorResponse(coordinators=tuple(found))
+        return api.FindCoordinatorResponse(
+            coordinators=tuple(_find_coordinator(k, request.key_type, ctx) for k in request.coordinator_keys)
+        )
     one = _find_coordinator(request.key, request.key_type, ctx)
     return api.FindCoordinatorResponse(
         error_code=one.error_code,
