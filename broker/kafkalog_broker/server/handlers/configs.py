@@ -28,12 +28,9 @@ from pyspark_kafkalog.security.acls import CLUSTER_NAME, Operation, ResourceType
 
 
 @handles(
-    ApiKey.DESCRIBE_CONFIGS,
-    (1, 4),
-    (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-    (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-    takes_long=always,
-)
+    ApiKey.DESCRIBE_CONFIGS, (1, 4), (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER), takes_long=always,
+)  # fmt: skip
 def describe_configs(request: api.DescribeConfigsRequest, ctx: Context) -> api.DescribeConfigsResponse:
     """Describe the properties of topics and of this broker, with sources and synonyms."""
     resources = dict.fromkeys(request.resources)
@@ -126,12 +123,9 @@ def _alter(kind: int, name: str, change: ConfigChange, ctx: Context, *, validate
 
 
 @handles(
-    ApiKey.ALTER_CONFIGS,
-    (0, 2),
-    (Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-    (Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-    takes_long=always,
-)
+    ApiKey.ALTER_CONFIGS, (0, 2), (Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+    (Operation.ALTER_CONFIGS, ResourceType.CLUSTER), takes_long=always,
+)  # fmt: skip
 def alter_configs(request: api.AlterConfigsRequest, ctx: Context) -> api.AlterConfigsResponse:
     """Replace all the properties that topics, or the broker while it runs, set for themselves."""
     changes = [
@@ -148,12 +142,9 @@ def replaced(configs: Sequence[api.AlterableConfig], _: Mapping[str, str]) -> di
 
 
 @handles(
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    (0, 1),
-    (Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-    (Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-    takes_long=always,
-)
+    ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), (Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+    (Operation.ALTER_CONFIGS, ResourceType.CLUSTER), takes_long=always,
+)  # fmt: skip
 def incremental_alter_configs(
     request: api.IncrementalAlterConfigsRequest, ctx: Context
 ) -> api.IncrementalAlterConfigsResponse:
@@ -218,11 +209,9 @@ def _listed(name: str, defaults: Config, overrides: Mapping[str, str]) -> list[s
 
 
 @handles(
-    ApiKey.LIST_CONFIG_RESOURCES,
-    (0, 1),
-    (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+    ApiKey.LIST_CONFIG_RESOURCES, (0, 1), (Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
     takes_long=always,
-)
+)  # fmt: skip
 def list_config_resources(
     request: api.ListConfigResourcesRequest, ctx: Context
 ) -> api.ListConfigResourcesResponse:

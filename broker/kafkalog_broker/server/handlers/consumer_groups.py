@@ -25,11 +25,9 @@ from pyspark_kafkalog.security.acls import Operation, ResourceType
 
 
 @handles(
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    (0, 1),
-    (Operation.READ, ResourceType.GROUP),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), (Operation.READ, ResourceType.GROUP),
     (Operation.DESCRIBE, ResourceType.TOPIC),
-)
+)  # fmt: skip
 def consumer_group_heartbeat(
     request: api.ConsumerGroupHeartbeatRequest, ctx: Context
 ) -> api.ConsumerGroupHeartbeatResponse:
@@ -70,12 +68,9 @@ _HIDDEN_TOPICS = "The group has described topic(s) that the client is not author
 
 
 @handles(
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    (0, 1),
-    (Operation.DESCRIBE, ResourceType.GROUP),
-    (Operation.DESCRIBE, ResourceType.TOPIC),
-    takes_long=always,
-)
+    ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), (Operation.DESCRIBE, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=always,
+)  # fmt: skip
 def consumer_group_describe(
     request: api.ConsumerGroupDescribeRequest, ctx: Context
 ) -> api.ConsumerGroupDescribeResponse:

@@ -44,12 +44,9 @@ _NO_GROUP_SINCE = 9
 
 
 @handles(
-    ApiKey.OFFSET_COMMIT,
-    (0, 9),
-    (Operation.READ, ResourceType.GROUP),
-    (Operation.READ, ResourceType.TOPIC),
+    ApiKey.OFFSET_COMMIT, (0, 9), (Operation.READ, ResourceType.GROUP), (Operation.READ, ResourceType.TOPIC),
     takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
-)
+)  # fmt: skip
 def offset_commit(request: api.OffsetCommitRequest, ctx: Context) -> Any:
     """Store what a group has read: its members may, or anybody while it has none."""
     now = ctx.services.clock.time_ms()
@@ -194,12 +191,9 @@ def _offset_fetch_takes_long(request: api.OffsetFetchRequest, ctx: Context) -> b
 
 
 @handles(
-    ApiKey.OFFSET_FETCH,
-    (0, 9),
-    (Operation.DESCRIBE, ResourceType.GROUP),
-    (Operation.DESCRIBE, ResourceType.TOPIC),
-    takes_long=_offset_fetch_takes_long,
-)
+    ApiKey.OFFSET_FETCH, (0, 9), (Operation.DESCRIBE, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=_offset_fetch_takes_long,
+)  # fmt: skip
 def offset_fetch(request: api.OffsetFetchRequest, ctx: Context) -> Any:
     """Return the offsets that groups have stored; from version 8 of several groups at once."""
     if ctx.version == 0:
@@ -335,12 +329,9 @@ def _look_up(
 
 
 @handles(
-    ApiKey.OFFSET_DELETE,
-    (0, 0),
-    (Operation.DELETE, ResourceType.GROUP),
-    (Operation.READ, ResourceType.TOPIC),
-    takes_long=always,
-)
+    ApiKey.OFFSET_DELETE, (0, 0), (Operation.DELETE, ResourceType.GROUP),
+    (Operation.READ, ResourceType.TOPIC), takes_long=always,
+)  # fmt: skip
 def offset_delete(request: api.OffsetDeleteRequest, ctx: Context) -> api.OffsetDeleteResponse:
     """Delete a group's offsets, except of topics that a member reads."""
     codes: dict[TopicPartition, ErrorCode] = {}

@@ -211,12 +211,9 @@ def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup
 
 
 @handles(
-    ApiKey.LIST_GROUPS,
-    (0, 5),
-    (Operation.DESCRIBE, ResourceType.CLUSTER),
-    (Operation.DESCRIBE, ResourceType.GROUP),
-    takes_long=always,
-)
+    ApiKey.LIST_GROUPS, (0, 5), (Operation.DESCRIBE, ResourceType.CLUSTER),
+    (Operation.DESCRIBE, ResourceType.GROUP), takes_long=always,
+)  # fmt: skip
 def list_groups(request: api.ListGroupsRequest, ctx: Context) -> api.ListGroupsResponse:
     """List all groups, with their states (from version 4) and types (from 5)."""
     states = {word.lower() for word in request.states_filter}

@@ -136,12 +136,10 @@ def _find_offset(
 
 
 @handles(
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    (2, 4),
-    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
     (Operation.DESCRIBE, ResourceType.TOPIC),
     takes_long=lambda request, _: sum(len(topic.partitions) for topic in request.topics) > MANY,
-)
+)  # fmt: skip
 def offset_for_leader_epoch(
     request: api.OffsetForLeaderEpochRequest, ctx: Context
 ) -> api.OffsetForLeaderEpochResponse:

@@ -102,14 +102,10 @@ def _metadata_takes_long(request: api.MetadataRequest, ctx: Context) -> bool:
 
 
 @handles(
-    ApiKey.METADATA,
-    (0, 12),
-    (Operation.DESCRIBE, ResourceType.TOPIC),
-    (Operation.CREATE, ResourceType.CLUSTER),
-    (Operation.CREATE, ResourceType.TOPIC),
-    (Operation.DESCRIBE, ResourceType.CLUSTER),
-    takes_long=_metadata_takes_long,
-)
+    ApiKey.METADATA, (0, 12), (Operation.DESCRIBE, ResourceType.TOPIC),
+    (Operation.CREATE, ResourceType.CLUSTER), (Operation.CREATE, ResourceType.TOPIC),
+    (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=_metadata_takes_long,
+)  # fmt: skip
 def metadata(request: api.MetadataRequest, ctx: Context) -> api.MetadataResponse:
     """Describe the live brokers of the cluster, and its topics by name or by id (responses from version 10,
     requests from 12). Every broker answers for all; the one with the smallest id is the controller. A
@@ -286,12 +282,9 @@ def _find_coordinator_takes_long(request: api.FindCoordinatorRequest, ctx: Conte
 
 
 @handles(
-    ApiKey.FIND_COORDINATOR,
-    (0, 4),
-    (Operation.DESCRIBE, ResourceType.GROUP),
-    (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
-    takes_long=_find_coordinator_takes_long,
-)
+    ApiKey.FIND_COORDINATOR, (0, 4), (Operation.DESCRIBE, ResourceType.GROUP),
+    (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID), takes_long=_find_coordinator_takes_long,
+)  # fmt: skip
 def find_coordinator(request: api.FindCoordinatorRequest, ctx: Context) -> api.FindCoordinatorResponse:
     """Return the owner of the partition of ``__consumer_offsets`` that keeps the group, or of the partition
     of ``__transaction_state`` that keeps the transactional id.

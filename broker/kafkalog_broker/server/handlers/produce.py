@@ -114,13 +114,9 @@ def _takes_long(request: api.ProduceRequest, ctx: Context) -> bool:
 
 
 @handles(
-    ApiKey.PRODUCE,
-    (0, 12),
-    (Operation.WRITE, ResourceType.TOPIC),
-    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-    short_cut=produce_single,
-    takes_long=_takes_long,
-)
+    ApiKey.PRODUCE, (0, 12), (Operation.WRITE, ResourceType.TOPIC),
+    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID), short_cut=produce_single, takes_long=_takes_long,
+)  # fmt: skip
 def produce(request: api.ProduceRequest, ctx: Context) -> Any:
     """Append each partition's records: message sets of v0 and v1 in versions 0 to 2, one record batch v2 from
     version 3 on.

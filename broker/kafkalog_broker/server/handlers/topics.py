@@ -41,13 +41,10 @@ _BROKERS_DEFAULT = -1
 
 
 @handles(
-    ApiKey.CREATE_TOPICS,
-    (0, 7),
-    (Operation.CREATE, ResourceType.CLUSTER),
-    (Operation.CREATE, ResourceType.TOPIC),
-    (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+    ApiKey.CREATE_TOPICS, (0, 7), (Operation.CREATE, ResourceType.CLUSTER),
+    (Operation.CREATE, ResourceType.TOPIC), (Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
     takes_long=always,
-)
+)  # fmt: skip
 def create_topics(request: api.CreateTopicsRequest, ctx: Context) -> api.CreateTopicsResponse:
     """Create topics; one that cannot be created does not fail the others."""
     times = Counter(topic.name for topic in request.topics)
@@ -137,13 +134,9 @@ _DISABLED_SINCE = 3
 
 
 @handles(
-    ApiKey.DELETE_TOPICS,
-    (0, 6),
-    (Operation.DELETE, ResourceType.CLUSTER),
-    (Operation.DELETE, ResourceType.TOPIC),
-    (Operation.DESCRIBE, ResourceType.TOPIC),
-    takes_long=always,
-)
+    ApiKey.DELETE_TOPICS, (0, 6), (Operation.DELETE, ResourceType.CLUSTER),
+    (Operation.DELETE, ResourceType.TOPIC), (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=always,
+)  # fmt: skip
 def delete_topics(request: api.DeleteTopicsRequest, ctx: Context) -> api.DeleteTopicsResponse:
     """Delete topics by name, from version 6 also by id, with the offsets that groups stored for them."""
     if ctx.version >= _BY_ID_SINCE:

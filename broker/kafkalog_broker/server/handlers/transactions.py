@@ -48,13 +48,10 @@ def _add_partitions_takes_long(request: api.AddPartitionsToTxnRequest, ctx: Cont
 
 
 @handles(
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    (0, 4),
-    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-    (Operation.WRITE, ResourceType.TOPIC),
-    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ApiKey.ADD_PARTITIONS_TO_TXN, (0, 4), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.WRITE, ResourceType.TOPIC), (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
     takes_long=_add_partitions_takes_long,
-)
+)  # fmt: skip
 def add_partitions_to_txn(
     request: api.AddPartitionsToTxnRequest, ctx: Context
 ) -> api.AddPartitionsToTxnResponse:
@@ -152,12 +149,9 @@ def _partition_results(
 
 
 @handles(
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    (0, 4),
-    (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
-    (Operation.READ, ResourceType.GROUP),
-    takes_long=lambda _, ctx: not ctx.services.groups.opened,
-)
+    ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), (Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.READ, ResourceType.GROUP), takes_long=lambda _, ctx: not ctx.services.groups.opened,
+)  # fmt: skip
 def add_offsets_to_txn(request: api.AddOffsetsToTxnRequest, ctx: Context) -> api.AddOffsetsToTxnResponse:
     """Have the offsets of a group change with a transaction."""
     services = ctx.services
@@ -305,12 +299,9 @@ _offsets_response = partial(
 
 
 @handles(
-    ApiKey.WRITE_TXN_MARKERS,
-    (1, 1),
-    (Operation.ALTER, ResourceType.CLUSTER),
-    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
-    takes_long=always,
-)
+    ApiKey.WRITE_TXN_MARKERS, (1, 1), (Operation.ALTER, ResourceType.CLUSTER),
+    (Operation.CLUSTER_ACTION, ResourceType.CLUSTER), takes_long=always,
+)  # fmt: skip
 def write_txn_markers(request: api.WriteTxnMarkersRequest, ctx: Context) -> api.WriteTxnMarkersResponse:
     """End a transaction in partitions of this broker, for another broker or an administrator."""
     results = []
@@ -343,12 +334,9 @@ def _write_marker(
 
 
 @handles(
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    (0, 0),
-    (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
-    (Operation.DESCRIBE, ResourceType.TOPIC),
-    takes_long=always,
-)
+    ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), (Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+    (Operation.DESCRIBE, ResourceType.TOPIC), takes_long=always,
+)  # fmt: skip
 def describe_transactions(
     request: api.DescribeTransactionsRequest, ctx: Context
 ) -> api.DescribeTransactionsResponse:
