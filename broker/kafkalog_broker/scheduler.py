@@ -8,6 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -20,19 +21,17 @@ _LONGEST_WAIT_SECONDS = 3600.0
 _STOP_SECONDS = 30.0
 
 
+@dataclass(slots=True, eq=False)
 class Handle:
-    """*Thread-safe: ``_task`` is assigned at once.* It is None when cancelled, or started if it runs once."""
+    """*Thread-safe: ``task`` is assigned at once.* It is None when cancelled, or started if it runs once."""
 
-    __slots__ = ("_name", "_task", "period")
-
-    def __init__(self, name: str, task: Callable[[], object], period: float | None) -> None:
-        self._name = name
-        self._task: Callable[[], object] | None = task
-        self.period = period
+    name: str
+    task: Callable[[], object] | None
+    period: float | None
 
     def cancel(self) -> None:
         """Do not run it again; a running task finishes. May be repeated."""
-        self._task = None
+        self.task = None
 
 
 class Scheduler:
@@ -98,7 +97,7 @@ class Scheduler:
         return handle
 
     def _run_task(self, handle: Handle) -> None:
-        task, period = handle._task, handle.period
+        task, period = handle.task, handle.period
         if task is None:
             return
         if period is None:
@@ -106,8 +105,8 @@ class Scheduler:
         try:
             task()
         except Exception:
-            logger.exception("scheduled task %s failed", handle._name)
-        if period is not None and handle._task is not None:
+            logger.exception("scheduled task %s failed", handle.name)
+        if period is not None and handle.task is not None:
             self._add(period, handle)
 
     def _run(self) -> None:

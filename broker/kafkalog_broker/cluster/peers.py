@@ -124,27 +124,23 @@ class Peers:
             peer.stop()
 
 
+@dataclass(eq=False)
 class _Peer:
     """*Thread-safe: other threads only call `ask` and `stop`.* Pipelined: ``_asked`` wait for responses."""
 
-    def __init__(
-        self,
-        broker: int,
-        config: ClientConfig,
-        address_of: Callable[[int], tuple[str, int] | None],
-        clock: Clock,
-    ) -> None:
-        self._broker = broker
-        self._config = config
-        self._address_of = address_of
-        self._clock = clock
+    broker: int
+    config: ClientConfig
+    address_of: Callable[[int], tuple[str, int] | None]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._calls: deque[_Call] = deque()
         self._asked: dict[Ticket, _Call] = {}
         self._connection: Connection | None = None
         self._watched: Transport | None = None
         self._poller = Poller()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name=f"peer-{broker}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"peer-{self.broker}", daemon=True)
         self._thread.start()
 
     def ask(self, call: _Call) -> None:
@@ -166,8 +162,8 @@ class _Peer:
             except KafkaError as e:
                 self._lost(e)
             except Exception as e:
-                _log.exception("broker %d could not be called", self._broker)
-                self._lost(ConnectionLost(f"broker {self._broker} could not be called: {e}"))
+                _log.exception("broker %d could not be called", self.broker)
+                self._lost(ConnectionLost(f"broker {self.broker} could not be called: {e}"))
             self._expire()
         self._lost(ConnectionLost("this broker stops"))
         self._poller.close()
@@ -193,19 +189,19 @@ class _Peer:
         self._poller.watch(connection.transport, self, writing=connection.unsent)
 
     def _connected(self) -> Connection:
-        address = self._address_of(self._broker)
+        address = self.address_of(self.broker)
         if address is None:
-            raise ConnectionLost(f"broker {self._broker} is away")
-        connection = Connection(*address, self._config, clock=self._clock)
+            raise ConnectionLost(f"broker {self.broker} is away")
+        connection = Connection(*address, self.config, clock=self.clock)
         connection.transport.end_if_silent(_SILENCE_SECONDS)
         return connection
 
     def _check_address(self) -> None:
         """A broker at another address is another process: the old one will not answer."""
         if self._connection is not None:
-            asked, address = (self._connection.host, self._connection.port), self._address_of(self._broker)
+            asked, address = (self._connection.host, self._connection.port), self.address_of(self.broker)
             if address not in (asked, None):
-                raise ConnectionLost(f"broker {self._broker} is at another address now")
+                raise ConnectionLost(f"broker {self.broker} is at another address now")
 
     def _lost(self, error: KafkaError) -> None:
         self._forget()
@@ -233,10 +229,10 @@ class _Peer:
             call = self._asked.pop(ticket)
             if self._connection is not None:
                 self._connection.drop(ticket)
-            self._give(call, None, ConnectionLost(f"broker {self._broker} does not answer"))
+            self._give(call, None, ConnectionLost(f"broker {self.broker} does not answer"))
 
     def _give(self, call: _Call, answer: Any, error: KafkaError | None) -> None:
         try:
             call.answered(answer, error)
         except Exception:
-            _log.exception("an answer of broker %d could not be used", self._broker)
+            _log.exception("an answer of broker %d could not be used", self.broker)

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -236,17 +237,15 @@ def remove_tree(files: FileSystem, directory: Path) -> None:
     files.remove_directory(directory)
 
 
+@dataclass(slots=True, eq=False)
 class OpenFile:
     """A file in the pool and its number of users, guarded by the pool's lock; ``with`` releases it."""
 
-    __slots__ = ("file", "leases", "path", "pool", "retired")
-
-    def __init__(self, pool: OpenFiles, path: Path, file: File) -> None:
-        self.pool = pool
-        self.path = path
-        self.file = file
-        self.leases = 0
-        self.retired = False
+    pool: OpenFiles
+    path: Path
+    file: File
+    leases: int = 0
+    retired: bool = False
 
     def __enter__(self) -> File:
         return self.file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from kafkalog_broker.groups.classic_group import ClassicGroup
@@ -72,52 +72,48 @@ _Shard = Shard[GroupShard]
 _Answers = list[tuple[Waiter, Any]]
 
 
+@dataclass(eq=False)
 class GroupCoordinator:
     """*Thread-safe: each shard's lock guards the groups of one partition.* Changes are stored before they are
-    answered. Waiters are called outside the lock, in the thread of the request or timer.
+    answered. Waiters are called outside the lock, in the thread of the request or timer. ``topics`` are those
+    of the whole cluster as known here; ``newest_topics`` asks for them.
     """
 
-    def __init__(
-        self,
-        topic: GroupTopic,
-        clock: Clock,
-        timer: Scheduler,
-        settings: GroupSettings,
-        consumer_settings: ConsumerGroupSettings,
-        *,
-        topics: Callable[[], TopicSnapshot],
-        newest_topics: Callable[[], TopicSnapshot] | None = None,
-    ) -> None:
-        """``topics`` are those of the whole cluster as known here; ``newest_topics`` asks for them."""
-        self._topic = topic
-        self._clock = clock
-        self._timer = timer
-        self._settings = settings
+    topic: GroupTopic
+    clock: Clock
+    timer: Scheduler
+    settings: GroupSettings
+    consumer_settings: ConsumerGroupSettings
+    _: KW_ONLY
+    topics: Callable[[], TopicSnapshot]
+    newest_topics: Callable[[], TopicSnapshot] | None = None
+
+    def __post_init__(self) -> None:
         self._closed = False
-        topic.build = self._build
+        self.topic.build = self._build
         self.offsets = GroupOffsets(
-            topic,
-            clock,
-            retention_ms=settings.offsets_retention_ms,
+            self.topic,
+            self.clock,
+            retention_ms=self.settings.offsets_retention_ms,
             new_classic=self._new_classic,
-            newest_topics=newest_topics or topics,
+            newest_topics=self.newest_topics or self.topics,
         )
         self.consumers = ConsumerGroups(
-            topic,
-            clock,
-            timer,
-            settings=consumer_settings,
-            topics=topics,
+            self.topic,
+            self.clock,
+            self.timer,
+            settings=self.consumer_settings,
+            topics=self.topics,
             new_classic=self._new_classic,
             watch_classic=self._set_timer,
         )
-        self.load, self.open = topic.load, topic.open
+        self.load, self.open = self.topic.load, self.topic.open
 
     def look(self) -> None:
         """Update which groups this broker coordinates. Waiting clients of those that moved away look up the
         new coordinator; those that moved here answer COORDINATOR_LOAD_IN_PROGRESS until `load`.
         """
-        for shard in self._topic.look():
+        for shard in self.topic.look():
             with shard.lock:
                 before, shard.state = shard.state, GroupShard()
                 answers = _closing(before)
@@ -129,7 +125,7 @@ class GroupCoordinator:
     def close(self) -> None:
         """Answers all waiting clients, and refuses new ones: the broker stops."""
         self._closed = True
-        for shard in self._topic.shards:
+        for shard in self.topic.shards:
             with shard.lock:
                 # A shard being loaded has no waiters, and its state belongs to the loader.
                 answers = _closing(shard.state) if shard.loaded else []
@@ -139,7 +135,7 @@ class GroupCoordinator:
 
     def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
         """``waiter`` gets a `JoinAnswer`. Call what this returns if the connection closes first."""
-        least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+        least, most = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
         if name and not least <= request.session_timeout_ms <= most:
             raise ServerError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
@@ -164,7 +160,7 @@ class GroupCoordinator:
     def _join(self, shard: _Shard, group: Group, request: JoinRequest, waiter: Waiter) -> _Answers:
         self.consumers.give_way(shard, group)
         classic = group.classic or self._new_classic()
-        step = classic.join(request, waiter, Moment.now(self._clock))
+        step = classic.join(request, waiter, Moment.now(self.clock))
         if not classic.is_void:
             group.classic = classic
             shard.state.groups[group.name] = group
@@ -179,7 +175,7 @@ class GroupCoordinator:
             if classic is None:
                 answers: _Answers = [(waiter, self.consumers.sync(shard, group, request))]
             else:
-                answers = self._take(shard, group, classic.sync(request, waiter, Moment.now(self._clock)))
+                answers = self._take(shard, group, classic.sync(request, waiter, Moment.now(self.clock)))
         give(answers)
 
     def heartbeat(self, name: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -193,7 +189,7 @@ class GroupCoordinator:
             group, classic = self._with_members(shard, name)
             if classic is None:
                 return self.consumers.beat(shard, group, member_id, instance_id, generation)
-            return classic.heartbeat(member_id, instance_id, generation, Moment.now(self._clock))
+            return classic.heartbeat(member_id, instance_id, generation, Moment.now(self.clock))
 
     def leave(self, name: str, members: Iterable[tuple[str, str | None]]) -> list[ErrorCode]:
         """A code for each member, named by member or instance id. Raises `KafkaError`: not available."""
@@ -203,19 +199,19 @@ class GroupCoordinator:
             group, classic = self._with_members(shard, name)
             if classic is None:
                 return self.consumers.leave(shard, group, members)
-            codes, step = classic.leave(members, Moment.now(self._clock))
+            codes, step = classic.leave(members, Moment.now(self.clock))
             answers = self._take(shard, group, step)
         give(answers)
         return codes
 
     def describe(self, name: str) -> Description:
-        return self._topic.look_at(name, _describe)
+        return self.topic.look_at(name, _describe)
 
     def groups(self) -> list[Description]:
         """All groups by name, without members; omits groups of partitions that were lost."""
-        self._topic.check_found()
+        self.topic.check_found()
         found: list[Description] = []
-        for shard in self._topic.shards:
+        for shard in self.topic.shards:
             with shard.lock:
                 try:
                     shard.check_loaded()
@@ -227,7 +223,7 @@ class GroupCoordinator:
 
     def delete(self, name: str) -> None:
         """Raises `NoSuchGroup`, or `KafkaError`: it has members, or the log refused the append."""
-        shard = self._topic.known_shard(name)
+        shard = self.topic.known_shard(name)
         with shard.lock:
             group = known_group(shard, name)
             code = ErrorCode.NONE if group.classic is None else group.classic.check_deletion()
@@ -239,22 +235,22 @@ class GroupCoordinator:
 
     def partition_of(self, name: str) -> TopicPartition:
         """The partition that stores the group; creates the topic if needed. Raises `KafkaError`."""
-        return self._topic.shard_of(name).partition
+        return self.topic.shard_of(name).partition
 
     @property
     def opened(self) -> bool:
-        return bool(self._topic.shards)
+        return bool(self.topic.shards)
 
     # Internals.
 
     def _new_classic(self) -> ClassicGroup:
-        settings = self._settings
+        settings = self.settings
         return ClassicGroup(max_size=settings.max_size, initial_delay_ms=settings.initial_rebalance_delay_ms)
 
     def _shard_of_members(self, name: str) -> _Shard:
         if not name:
             raise ServerError(ErrorCode.INVALID_GROUP_ID, "a group with members needs a name")
-        return self._topic.shard_for(name)
+        return self.topic.shard_for(name)
 
     def _with_members(self, shard: _Shard, name: str) -> tuple[Group, ClassicGroup | None]:
         group = shard.state.groups.get(name)
@@ -274,11 +270,11 @@ class GroupCoordinator:
         if step.stored is not None:
             try:
                 key, value = encode_group_key(group.name), encode_group(step.stored)
-                self._topic.append(shard, [NewRecord(value, key, step.stored.current_state_timestamp)])
+                self.topic.append(shard, [NewRecord(value, key, step.stored.current_state_timestamp)])
                 classic.in_log = True
             except KafkaError as e:
                 _log.warning("group %r is not stored: %s", group.name, e)
-                step = classic.not_stored(step, as_coordinator(e).code, Moment.now(self._clock))
+                step = classic.not_stored(step, as_coordinator(e).code, Moment.now(self.clock))
         if group.is_void:
             shard.state.groups.pop(group.name, None)
         elif step.sooner:
@@ -295,7 +291,7 @@ class GroupCoordinator:
         if group.timer is not None:
             group.timer.cancel()
         group.wakes = due
-        group.timer = self._timer.after(due - self._clock.monotonic(), lambda: self._tick(shard, group))
+        group.timer = self.timer.after(due - self.clock.monotonic(), lambda: self._tick(shard, group))
 
     def _tick(self, shard: _Shard, group: Group) -> None:
         with shard.lock:
@@ -304,22 +300,22 @@ class GroupCoordinator:
                 return
             if shard.state.groups.get(group.name) is not group:
                 return
-            answers = self._take(shard, group, group.classic.tick(Moment.now(self._clock)))
+            answers = self._take(shard, group, group.classic.tick(Moment.now(self.clock)))
         give(answers)
 
     def _abandoned(self, name: str, member_id: str, waiter: Waiter) -> None:
-        shard = self._topic.shard_of(name)
+        shard = self.topic.shard_of(name)
         with shard.lock:
             group = shard.state.groups.get(name)
             if group is None or group.classic is None:
                 return
             answers = self._take(
-                shard, group, group.classic.abandon(member_id, waiter, Moment.now(self._clock))
+                shard, group, group.classic.abandon(member_id, waiter, Moment.now(self.clock))
             )
         give(answers)
 
     def _build(self, shard: _Shard, stored: Stored) -> None:
-        now = Moment.now(self._clock)
+        now = Moment.now(self.clock)
         self.offsets.load(shard, stored)
         for offset, key_bytes, data in stored.values():
             try:

@@ -8,7 +8,7 @@ import queue
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, starmap
 from pathlib import Path
 from typing import Any
@@ -59,39 +59,35 @@ _Offsets = Mapping[TopicPartition, CommittedOffset]
 """With the ids of their topics, because a topic of the same name may be another one."""
 
 
+@dataclass(eq=False)
 class OffsetMigration:
     """*Thread-safe: ``_left`` is replaced as a whole.* The offsets yet to commit, in a file that is synced
-    before the log they come from is set aside.
+    before the log they come from is set aside. ``here`` has the offsets of the groups that this broker
+    coordinates for the cluster.
     """
 
-    def __init__(
-        self,
-        directories: Sequence[Path],
-        files: FileSystem,
-        logs: LogManager,
-        ownership: Ownership,
-        peers: Peers,
-        here: GroupOffsets,
-    ) -> None:
-        """``here`` has the offsets of the groups that this broker coordinates for the cluster."""
-        self._paths = [directory / FILE_NAME for directory in directories]
-        self._files = files
-        self._logs = logs
-        self._ownership = ownership
-        self._peers = peers
-        self._here = here
-        self._left: Mapping[str, _Offsets] = {}
-        self._untried: set[str] = set()
-        self._counts: Counter[str] = Counter()
-        self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
-        self._waits = False
+    directories: Sequence[Path]
+    files: FileSystem
+    logs: LogManager
+    ownership: Ownership
+    peers: Peers
+    here: GroupOffsets
+    _left: Mapping[str, _Offsets] = field(default_factory=dict, init=False)
+    _untried: set[str] = field(default_factory=set, init=False)
+    _counts: Counter[str] = field(default_factory=Counter, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
+    _closed: threading.Event = field(default_factory=threading.Event, init=False)
+    _waits: bool = field(default=False, init=False)
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [directory / FILE_NAME for directory in self.directories]
 
     def find(self) -> None:
         """Reads what an earlier run left. Raises `StorageError`."""
         for path in self._paths:
             try:
-                data = read_file(self._files, path)
+                data = read_file(self.files, path)
             except FileNotFoundError:
                 continue
             except OSError as e:
@@ -101,10 +97,10 @@ class OffsetMigration:
     def bring(self) -> None:
         """Saves this broker's own offsets, before its offsets topic is set aside. Raises `KafkaError`."""
         found: dict[str, dict[TopicPartition, CommittedOffset]] = defaultdict(dict)
-        topics = self._logs.topics
+        topics = self.logs.topics
         for number in topics[OFFSETS_TOPIC].partitions:
             keeper = TopicPartition(OFFSETS_TOPIC, number)
-            for key, _, value in decoded_offsets(keeper, read_stored(self._logs.log(keeper)).last):
+            for key, _, value in decoded_offsets(keeper, read_stored(self.logs.log(keeper)).last):
                 topic = topics.get(key.partition.topic)
                 if topic is None or value is None or value.topic_id not in (topic.topic_id, ZERO_UUID):
                     continue
@@ -153,7 +149,7 @@ class OffsetMigration:
             if self._closed.is_set():
                 left[group] = offsets
                 continue
-            coordinator = self._ownership.coordinator_of(OFFSETS_TOPIC, group)
+            coordinator = self.ownership.coordinator_of(OFFSETS_TOPIC, group)
             error = silent.get(coordinator)
             remaining = offsets
             if error is None:
@@ -173,7 +169,7 @@ class OffsetMigration:
 
     def _moved(self, group: str, offsets: _Offsets, coordinator: int) -> _Offsets:
         """Commits a group's offsets where it has none; returns those to try again."""
-        here, view = self._logs.topics, self._ownership.view
+        here, view = self.logs.topics, self.ownership.view
         left: dict[TopicPartition, CommittedOffset] = {}
         for part in _parts(offsets):
             wanted = {}
@@ -206,9 +202,9 @@ class OffsetMigration:
         self, coordinator: int, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Committed offsets, -1 for none; omits partitions with an open transaction."""
-        if coordinator == self._ownership.node_id:
-            unstable = self._here.unstable(group, partitions)
-            found = self._here.fetch(group)
+        if coordinator == self.ownership.node_id:
+            unstable = self.here.unstable(group, partitions)
+            found = self.here.fetch(group)
             return {p: found[p].offset if p in found else -1 for p in partitions if p not in unstable}
         topics = tuple(starmap(api.OffsetFetchRequestTopic, by_topic(partitions)))
         request = api.OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
@@ -226,9 +222,9 @@ class OffsetMigration:
         self, coordinator: int, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, ErrorCode]:
         """Commits from outside the group, which is refused while it has members."""
-        if coordinator == self._ownership.node_id:
+        if coordinator == self.ownership.node_id:
             try:
-                self._here.commit(group, offsets)
+                self.here.commit(group, offsets)
             except KafkaError as e:
                 return dict.fromkeys(offsets, e.code)
             return dict.fromkeys(offsets, ErrorCode.NONE)
@@ -256,7 +252,7 @@ class OffsetMigration:
 
     def _ask(self, broker: int, request: Any, version: int) -> Any:
         answers: queue.SimpleQueue[tuple[Any, KafkaError | None]] = queue.SimpleQueue()
-        self._peers.ask(broker, request, version, lambda *given: answers.put(given), _ANSWER_SECONDS)
+        self.peers.ask(broker, request, version, lambda *given: answers.put(given), _ANSWER_SECONDS)
         answer, error = answers.get()
         if error is not None:
             raise error
@@ -277,10 +273,10 @@ class OffsetMigration:
         for path in self._paths:
             try:
                 if self._left and not kept:
-                    replace_file(self._files, path, data, durable=True)
+                    replace_file(self.files, path, data, durable=True)
                     kept = True
                 else:
-                    self._files.remove(path)
+                    self.files.remove(path)
             except FileNotFoundError:
                 continue
             except OSError as e:

@@ -98,23 +98,21 @@ def verify_log(
     )
 
 
+@dataclass(eq=False)
 class _Check:
     """*Not thread-safe.* Checks a log's segments in order and writes its report."""
 
-    def __init__(
-        self, files: FileSystem, expected: Expected, report: PartitionReport, deep: bool, progress: Progress
-    ) -> None:
-        self.report = report
-        self._files = files
-        self._expected = expected
-        self._deep = deep
-        self._progress = progress
+    files: FileSystem
+    expected: Expected
+    report: PartitionReport
+    deep: bool
+    progress: Progress
+
+    def __post_init__(self) -> None:
         self._segment: SegmentPlace
-        self._next_offset = 0
+        self._next_offset = self._cleaned_offset = self._start_offset = 0
         self._gap_explained = False
         self._segment_end = LAST_OFFSET
-        self._cleaned_offset = 0
-        self._start_offset = 0
         self._missing: list[segment_list.Missing] = []
         self._transactions = FoundTransactions()
 
@@ -140,37 +138,37 @@ class _Check:
             self.segment(segment, first=number == 0, last=last, end_offset=end_offset)
         self.against_end(directory, segments)
         compacted = min(self._cleaned_offset, self.report.end_offset)
-        if self._deep and compacted > self.report.start_offset:
+        if self.deep and compacted > self.report.start_offset:
             what = "a record that is gone, or a batch whose offset was changed,"
             why = "cannot be told there from what the cleaner has removed"
             self.note(f"compacted up to offset {compacted - 1}: {what} {why}", path=directory)
 
     def read_list(self, directory: Path, segments: list[SegmentPlace]) -> segment_list.SegmentList | None:
-        listed = segment_list_in(directory, self._files)
+        listed = segment_list_in(directory, self.files)
         if listed is not None:
             self._cleaned_offset, self._start_offset = listed.cleaned_offset, listed.start_offset
-            durable_offset = max(self._expected.durable_offset, listed.start_offset)
-            self._expected = replace(self._expected, durable_offset=durable_offset)
+            durable_offset = max(self.expected.durable_offset, listed.start_offset)
+            self.expected = replace(self.expected, durable_offset=durable_offset)
         elif segments and not all(segment.is_ours for segment in segments):
             self._cleaned_offset = LAST_OFFSET
-        elif segments and self._expected.gaps_allowed:
+        elif segments and self.expected.gaps_allowed:
             self._cleaned_offset = segments[-1].base_offset
         return listed
 
     def against_list(self, directory: Path) -> list[SegmentPlace]:
-        listed, segments = None, segments_in(directory, self._files)
+        listed, segments = None, segments_in(directory, self.files)
         path, present = directory / segment_list.SEGMENT_LIST_NAME, False
         # Twice: a broker may delete a segment in between, but replaces the list first.
         for _ in range(2):
             present = path.exists()  # before reading: a broker may create it meanwhile
             listed = self.read_list(directory, segments)
-            segments = segments_in(directory, self._files)
+            segments = segments_in(directory, self.files)
             if listed is None:
                 break
             sizes = {segment.base_offset: segment.size for segment in segments}
             names = {segment.base_offset: segment.path.name for segment in segments}
             self._missing = segment_list.missing_segments(
-                listed, sizes, self._expected.end_offset, names=names
+                listed, sizes, self.expected.end_offset, names=names
             )
             if not self._missing:
                 break
@@ -204,29 +202,29 @@ class _Check:
         self._next_offset = max(self._next_offset, segment.base_offset)
         self._segment_end = end_offset
         try:
-            opened = OpenSegment(self._files, segment, report.inspection)
+            opened = OpenSegment(self.files, segment, report.inspection)
         except FileNotFoundError:
             self.note("removed while its partition was being checked")
             return
         self._transactions.begin_segment()
         with opened:
-            index = report.inspection.index(segment, self._files)
+            index = report.inspection.index(segment, self.files)
             size = self._walk(opened, index, last)
         report.segment_count += 1
         report.size_bytes += size
         report.end_offset = max(report.end_offset, self._next_offset)
         if index is not None:
-            settled, intact = bool(self._expected.stopped_cleanly), not self._damaged(segment)
+            settled, intact = bool(self.expected.stopped_cleanly), not self._damaged(segment)
             report.findings += index.findings(size, settled=settled, last=last, intact=intact)
         if segment.is_ours and not self._damaged(segment):
-            self._aborted(segment, growing=last and not self._expected.stopped_cleanly)
+            self._aborted(segment, growing=last and not self.expected.stopped_cleanly)
 
     def _aborted(self, segment: SegmentPlace, *, growing: bool) -> None:
         """Compare the aborted transaction file with the segment's markers; it may have more."""
         path = segment.path.with_suffix(ABORTED_SUFFIX)
         mend = "stop the broker; remove it, producers.snapshot and .kafka_cleanshutdown: they are made again"
         try:
-            rows = parse_aborted(read_file(self._files, path), path)
+            rows = parse_aborted(read_file(self.files, path), path)
         except FileNotFoundError:
             rows = []
         except CorruptMessage as e:
@@ -246,7 +244,7 @@ class _Check:
             )
 
     def against_end(self, directory: Path, segments: list[SegmentPlace]) -> None:
-        state, end_offset = self._expected.clean_state, self._expected.end_offset
+        state, end_offset = self.expected.clean_state, self.expected.end_offset
         if segments and self._damaged(segments[-1]):
             return
         self._pass_missing()
@@ -278,7 +276,7 @@ class _Check:
         while True:
             broken: list[tuple[int, str]] = []
             for found in opened.entries(position):
-                self._progress(found.end - found.position)
+                self.progress(found.end - found.position)
                 if isinstance(found, Damage) or not found.sound:
                     broken.append((found.position, self._fault(found)))
                     continue
@@ -299,7 +297,7 @@ class _Check:
     def _entry(self, found: CandidateEntry, file: File) -> None:
         report = self.report
         count = found.record_count
-        if self._deep:
+        if self.deep:
             try:
                 count = found.count(file)
             except KafkaError as e:
@@ -357,7 +355,7 @@ class _Check:
     def _torn(self, broken: list[tuple[int, str]], size: int, last: bool) -> None:
         position, fault = broken[0]
         what = f"{size - position} bytes from here to the end of the file cannot be read: {fault}"
-        expected = self._expected
+        expected = self.expected
         # A complete entry with a bad checksum was written whole: it can have lost pages only if it was
         # not durable, which only the data directory knows.
         whole = all(fault.startswith(_BAD_CHECKSUM) for _, fault in broken)

@@ -5,28 +5,27 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from kafkalog_broker.disk.filesystem import OpenFile
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction
 from pyspark_kafkalog.formats.batch import MAGIC
 
 
+@dataclass(slots=True, eq=False)
 class FileSlice:
-    """*Not thread-safe: one owner at a time.* Keeps its file open. ``len()`` is the whole size."""
+    """*Not thread-safe: one owner at a time.* Keeps its ``file`` open, of which it takes over one lease;
+    ``formats`` are its segment's. ``len()`` is the whole size.
+    """
 
-    __slots__ = ("_file", "_formats", "_sent", "aborted", "position", "size")
-
-    def __init__(
-        self, file: OpenFile | None, position: int, size: int, formats: KnownFormats | None = None
-    ) -> None:
-        """Takes over one lease of ``file``; ``formats`` are its segment's."""
-        self._file = file
-        self._sent = 0
-        self.position = position
-        self.size = size
-        self.aborted: Sequence[AbortedTransaction] = ()
-        self._formats = formats
+    file: OpenFile | None
+    position: int
+    size: int
+    formats: KnownFormats | None = None
+    sent: int = 0
+    aborted: Sequence[AbortedTransaction] = ()
 
     @classmethod
     def empty(cls) -> FileSlice:
@@ -40,19 +39,19 @@ class FileSlice:
 
     def send_to(self, sock: socket.socket) -> bool:
         """Send what the socket takes now; True once done. Raises `EOFError`: file too short; `OSError`."""
-        if self._sent == self.size:
+        if self.sent == self.size:
             return True
         file = self._held()
-        while self._sent < self.size:
+        while self.sent < self.size:
             try:
                 sent = os.sendfile(
-                    sock.fileno(), file.file.fileno(), self.position + self._sent, self.size - self._sent
+                    sock.fileno(), file.file.fileno(), self.position + self.sent, self.size - self.sent
                 )
             except BlockingIOError:
                 return False
             if sent == 0:
                 raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
-            self._sent += sent
+            self.sent += sent
         return True
 
     def read(self) -> bytes:
@@ -66,14 +65,14 @@ class FileSlice:
 
     def read_into(self, buffer: memoryview) -> int:
         """Read the next bytes instead of sending them; 0 at the end. Raises as `send_to`."""
-        room = min(len(buffer), self.size - self._sent)
+        room = min(len(buffer), self.size - self.sent)
         if not room:
             return 0
         file = self._held()
-        count = os.preadv(file.file.fileno(), [buffer[:room]], self.position + self._sent)
+        count = os.preadv(file.file.fileno(), [buffer[:room]], self.position + self.sent)
         if not count:
             raise EOFError(f"{file.path.name} ends before byte {self.position + self.size}")
-        self._sent += count
+        self.sent += count
         return count
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -82,30 +81,30 @@ class FileSlice:
 
     @property
     def path(self) -> Path | None:
-        return None if self._file is None else self._file.path
+        return None if self.file is None else self.file.path
 
     @property
     def newest_magic(self) -> int | None:
         """Upper bound of its entries' formats; None if unknown."""
-        return None if self._formats is None else self._formats.newest_before(self.position + self.size)
+        return None if self.formats is None else self.formats.newest_before(self.position + self.size)
 
     def learn(self, magic: int, size: int) -> None:
         """Record that entries in its first ``size`` bytes are of formats up to ``magic``."""
-        if self._formats is not None:
-            self._formats.learn(magic, self.position, self.position + size)
+        if self.formats is not None:
+            self.formats.learn(magic, self.position, self.position + size)
 
     def cut(self, size: int) -> None:
         self.size = min(self.size, size)
 
     def close(self) -> None:
-        file, self._file = self._file, None
+        file, self.file = self.file, None
         if file is not None:
             file.pool.release(file)
 
     def _held(self) -> OpenFile:
-        if self._file is None:
+        if self.file is None:
             raise ValueError("the slice is closed")
-        return self._file
+        return self.file
 
 
 class KnownFormats:
@@ -137,47 +136,44 @@ class KnownFormats:
         return next((magic for magic, known in enumerate(self._bounds) if known >= end), None)
 
 
+@dataclass(slots=True, eq=False)
 class MemorySlice:
     """*Not thread-safe: one owner at a time.* Entries in memory, for readers without transactions."""
 
-    __slots__ = ("_data", "_sent", "newest_magic")
-
-    aborted: Sequence[AbortedTransaction] = ()
-
-    def __init__(self, data: bytes, newest_magic: int) -> None:
-        self._data = data
-        self._sent = 0
-        self.newest_magic: int | None = newest_magic
+    data: bytes
+    newest_magic: int | None
+    sent: int = 0
+    aborted: ClassVar[Sequence[AbortedTransaction]] = ()
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     def send_to(self, sock: socket.socket) -> bool:
-        with memoryview(self._data) as view:
-            while self._sent < len(view):
+        with memoryview(self.data) as view:
+            while self.sent < len(view):
                 try:
-                    self._sent += sock.send(view[self._sent :])
+                    self.sent += sock.send(view[self.sent :])
                 except BlockingIOError:
                     return False
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        count = min(len(buffer), len(self._data) - self._sent)
-        buffer[:count] = memoryview(self._data)[self._sent : self._sent + count]
-        self._sent += count
+        count = min(len(buffer), len(self.data) - self.sent)
+        buffer[:count] = memoryview(self.data)[self.sent : self.sent + count]
+        self.sent += count
         return count
 
     def read(self) -> bytes:
-        return self._data
+        return self.data
 
     def read_at(self, position: int, size: int) -> bytes:
-        return self._data[position : position + size]
+        return self.data[position : position + size]
 
     def learn(self, magic: int, size: int) -> None:
         """Do nothing: the format is known."""
 
     def cut(self, size: int) -> None:
-        self._data = self._data[:size]
+        self.data = self.data[:size]
 
     def close(self) -> None:
         """Do nothing."""

@@ -388,24 +388,22 @@ KEPT_ROWS = 1 << 20
 """Limit for all batches together, 16 bytes each."""
 
 
+@dataclass(slots=True, eq=False)
 class Rises:
     """*Thread-safe: immutable.* Offsets in a batch where the largest time so far rises."""
 
-    __slots__ = ("_offsets", "_times")
-
-    def __init__(self, times: array[int], offsets: array[int]) -> None:
-        self._times = times
-        self._offsets = offsets
+    times: array[int]
+    offsets: array[int]
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self.times)
 
     def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
-        place = bisect_left(self._times, timestamp)
-        return (self._times[place], self._offsets[place]) if place < len(self._times) else None
+        place = bisect_left(self.times, timestamp)
+        return (self.times[place], self.offsets[place]) if place < len(self.times) else None
 
     def newest(self) -> tuple[int, int] | None:
-        return (self._times[-1], self._offsets[-1]) if self._times else None
+        return (self.times[-1], self.offsets[-1]) if self.times else None
 
 
 def rises_of(records: Iterable[tuple[int, int]]) -> Rises:

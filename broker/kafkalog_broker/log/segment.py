@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
@@ -473,13 +474,11 @@ def newest_record(segments: Sequence[Segment], start_offset: int) -> tuple[int, 
     return newest.newest_record()
 
 
+@dataclass(slots=True, eq=False)
 class _KeptOpen:
     """*Thread-safe: immutable.* A lease of a file, released when garbage-collected."""
 
-    __slots__ = ("file",)
-
-    def __init__(self, file: OpenFile) -> None:
-        self.file = file
+    file: OpenFile
 
     def __del__(self) -> None:
         self.file.pool.release(self.file)

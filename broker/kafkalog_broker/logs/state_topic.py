@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from kafkalog_broker.disk.data_directory import PassingError
@@ -75,23 +75,23 @@ class Stored:
                 self.last[key] = found
 
 
+@dataclass(eq=False)
 class Shard(Generic[S]):
     """*Thread-safe: ``lock`` guards all.* It is held over append and state change, to keep log order."""
 
-    def __init__(self, partition: TopicPartition, state: S, placement: Placement | None = None) -> None:
-        self.partition = partition
-        self.lock = threading.Lock()
-        self.loaded = False
-        self.given_up = False
-        self.state = state
-        self.begun = False
-        self._placement = placement
+    partition: TopicPartition
+    state: S
+    placement: Placement | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    loaded: bool = False
+    begun: bool = False
+    given_up: bool = False
 
     def refusal(self) -> KafkaError | None:
         """Why this broker does not keep the state, as `Placement.refusal`; may change at any time."""
         if self.given_up:
             return ServerError(ErrorCode.NOT_COORDINATOR, f"{self.partition} was another broker's meanwhile")
-        return None if self._placement is None else self._placement.refusal(self.partition.partition)
+        return None if self.placement is None else self.placement.refusal(self.partition.partition)
 
     @property
     def elsewhere(self) -> bool:
@@ -107,36 +107,27 @@ class Shard(Generic[S]):
             raise CoordinatorLoading(f"{self.partition} is still being loaded")
 
 
+@dataclass(eq=False)
 class StateTopic(Generic[S]):
-    """*Thread-safe.* ``shards`` is replaced under ``_opening``; ``_reading`` serializes loading."""
+    """*Thread-safe.* ``shards`` is replaced under ``_opening``; ``_reading`` serializes loading. ``new``
+    makes a partition's empty state, ``build`` fills it from storage, without the lock. ``create`` creates the
+    topic on first use. Call `look`, then `load` when ``placement`` changes.
+    """
 
-    def __init__(
-        self,
-        logs: LogManager,
-        name: str,
-        *,
-        new: Callable[[TopicPartition], S],
-        build: Callable[[Shard[S], Stored], None],
-        create: Callable[[], object],
-        appended: Appended,
-        placement: Placement | None = None,
-    ) -> None:
-        """``new`` creates a partition's empty state, ``build`` fills it from storage, without the lock.
-        ``create`` creates the topic on first use. Call `look`, then `load` when ``placement`` changes.
-        """
-        self._logs = logs
-        self._name = name
-        self._new = new
-        self._build = build
-        self._create = create
-        self._appended = appended
-        self._placement = placement
-        self._opening = threading.Lock()
-        self._reading = threading.Lock()
-        self.shards: tuple[Shard[S], ...] = ()
-        """By partition; empty until the topic is created or found."""
-        self.put_off = False
-        """Whether the last `load` could not read a partition that a later one may."""
+    logs: LogManager
+    name: str
+    _: KW_ONLY
+    new: Callable[[TopicPartition], S]
+    build: Callable[[Shard[S], Stored], None]
+    create: Callable[[], object]
+    appended: Appended
+    placement: Placement | None = None
+    _opening: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _reading: threading.Lock = field(default_factory=threading.Lock, init=False)
+    shards: tuple[Shard[S], ...] = field(default=(), init=False)
+    """By partition; empty until the topic is created or found."""
+    put_off: bool = field(default=False, init=False)
+    """Whether the last `load` could not read a partition that a later one may."""
 
     def look(self) -> list[Shard[S]]:
         """Check whether the topic exists; returns the shards that are no longer ours, to be dropped."""
@@ -170,33 +161,31 @@ class StateTopic(Generic[S]):
     def check_found(self) -> None:
         """Raise `CoordinatorLoading` while it is unknown whether the cluster has the topic."""
         self._find()
-        if not self.shards and self._placement is not None and self._placement.count() is None:
-            raise CoordinatorLoading(
-                f"this broker does not know yet whose the partitions of {self._name} are"
-            )
+        if not self.shards and self.placement is not None and self.placement.count() is None:
+            raise CoordinatorLoading(f"this broker does not know yet whose the partitions of {self.name} are")
 
     def open(self) -> None:
         """Create the topic if missing, possibly by asking ZooKeeper. Raises `KafkaError`."""
         self.check_found()
         if not self.shards:
             try:
-                self._create()
+                self.create()
             except TopicAlreadyExists:
                 self._find()
             else:
                 self._find()
                 self.load()  # it is empty: no need to wait for the loading thread
         if not self.shards:
-            raise CoordinatorLoading(f"{self._name} is being made")
+            raise CoordinatorLoading(f"{self.name} is being made")
 
     def shard_of(self, key: str) -> Shard[S]:
         """A single broker creates a missing topic; in a cluster `open` does, as it waits for ZooKeeper."""
         if not self.shards:
-            if self._placement is None:
+            if self.placement is None:
                 self.open()
             self.check_found()
         if not self.shards:
-            raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self._name} yet")
+            raise ServerError(ErrorCode.NOT_COORDINATOR, f"there is no {self.name} yet")
         return self.shards[partition_for(key, len(self.shards))]
 
     def append(
@@ -208,21 +197,21 @@ class StateTopic(Generic[S]):
     def append_encoded(self, shard: Shard[S], data: bytearray) -> int:
         """`append` the result of `encode_records`, which is modified."""
         shard.check_loaded()
-        log = self._logs.log(shard.partition)
+        log = self.logs.log(shard.partition)
         if not data:
             return log.end_offset
         result = log.append(data, internal=True)
-        self._appended(shard.partition, len(data))
+        self.appended(shard.partition, len(data))
         return result.base_offset
 
     def end_transaction(self, shard: Shard[S], producer_id: int, epoch: int, *, commit: bool) -> int:
         """Append a transaction marker; returns its size. Caller holds the lock. Raises as `append`."""
         shard.check_loaded()
-        return self._logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
+        return self.logs.log(shard.partition).end_transaction(producer_id, epoch, commit=commit)
 
     def _load(self, shard: Shard[S]) -> None:
         try:
-            self._build(shard, read_stored(self._logs.log(shard.partition)))
+            self.build(shard, read_stored(self.logs.log(shard.partition)))
             with shard.lock:
                 shard.loaded = True
         except PassingError:
@@ -237,18 +226,18 @@ class StateTopic(Generic[S]):
     def _find(self) -> None:
         if self.shards:
             return
-        if self._placement is not None:
-            count = self._placement.count() or 0
+        if self.placement is not None:
+            count = self.placement.count() or 0
         else:
-            topic = self._logs.topics.get(self._name)
+            topic = self.logs.topics.get(self.name)
             count = 0 if topic is None else len(topic.partitions)
         with self._opening:
             if not self.shards:
                 self.shards = tuple(self._shard(number) for number in range(count))
 
     def _shard(self, partition: int) -> Shard[S]:
-        where = TopicPartition(self._name, partition)
-        return Shard(where, self._new(where), self._placement)
+        where = TopicPartition(self.name, partition)
+        return Shard(where, self.new(where), self.placement)
 
 
 def partition_for(key: str, partition_count: int) -> int:

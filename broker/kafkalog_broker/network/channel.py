@@ -154,22 +154,9 @@ class Channel:
     """
 
     __slots__ = (
-        "_admitted",
-        "_ahead_bytes",
-        "_claim",
-        "_failure",
-        "_held",
-        "_memory",
-        "_outgoing",
-        "_reader",
-        "_received_count",
-        "_reserved",
-        "_reserved_in_hand",
-        "_waiting",
-        "in_hand",
-        "paused",
-        "unsent_bytes",
-    )
+        "_admitted", "_ahead_bytes", "_claim", "_failure", "_held", "_memory", "_outgoing", "_reader",
+        "_received_count", "_reserved", "_reserved_in_hand", "_waiting", "in_hand", "paused", "unsent_bytes",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -77,34 +77,26 @@ def _plain(host: str) -> str:
     return host.removeprefix("::ffff:")
 
 
+@dataclass(eq=False)
 class Acceptor:
     """*Thread-safe: the server calls `start` and `stop`.* Hands connections to processors in turn."""
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        processors: Sequence[Processor],
-        *,
-        sessions: Sessions,
-        addresses: AddressLimits,
-        max_connections: int,
-        send_buffer_bytes: int,
-        clock: Clock,
-    ) -> None:
-        self._listener = listener
-        self._processors = processors
-        self._sessions = sessions
-        self._addresses = addresses
-        self._max_connections = max_connections
-        self._send_buffer_bytes = send_buffer_bytes
-        self._clock = clock
-        self._accepted_count = 0
-        self._refused_count = 0
+    listener: socket.socket
+    processors: Sequence[Processor]
+    _: KW_ONLY
+    sessions: Sessions
+    addresses: AddressLimits
+    max_connections: int
+    send_buffer_bytes: int
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._accepted_count = self._refused_count = 0
         self._next_complaint = 0.0
         self._wakeup = Wakeup()
         # Created here: in the thread a lack of descriptors would go unnoticed.
         self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self.listener, selectors.EVENT_READ)
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kafkalog-acceptor", daemon=True)
@@ -112,7 +104,7 @@ class Acceptor:
     @property
     def connection_count(self) -> int:
         """Open connections. Each counter has one writer, so no lock is needed."""
-        return self._accepted_count - sum(p.closed_count for p in self._processors)
+        return self._accepted_count - sum(p.closed_count for p in self.processors)
 
     def start(self) -> None:
         self._thread.start()
@@ -124,7 +116,7 @@ class Acceptor:
         self._thread.join()
         self._selector.close()
         self._wakeup.close()
-        self._listener.close()
+        self.listener.close()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -140,13 +132,13 @@ class Acceptor:
     def _accept_all(self) -> None:
         while not self._stopping.is_set():
             try:
-                sock, address = self._listener.accept()
+                sock, address = self.listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             host, reached = str(address[0]), ""
-            if self.connection_count >= self._max_connections:
-                reached = f"max.connections={self._max_connections}"
-            elif not self._addresses.take(host):
+            if self.connection_count >= self.max_connections:
+                reached = f"max.connections={self.max_connections}"
+            elif not self.addresses.take(host):
                 reached = "max.connections.per.ip"
             if reached:
                 sock.close()
@@ -157,19 +149,19 @@ class Acceptor:
                 self._prepare(sock)
             except OSError:
                 sock.close()  # the client is already gone
-                self._addresses.release(host)
+                self.addresses.release(host)
                 continue
-            turn = self._processors[self._accepted_count % len(self._processors)]
+            turn = self.processors[self._accepted_count % len(self.processors)]
             self._accepted_count += 1
-            released = partial(self._addresses.release, host) if self._addresses.limited else None
-            turn.adopt(sock, peer_name(address), self._sessions(address), released)
+            released = partial(self.addresses.release, host) if self.addresses.limited else None
+            turn.adopt(sock, peer_name(address), self.sessions(address), released)
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._send_buffer_bytes > 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+        if self.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.send_buffer_bytes)
 
     def _accept_failed(self, error: OSError) -> None:
         if error.errno in _EXHAUSTED:
@@ -180,7 +172,7 @@ class Acceptor:
             _log.debug("a connection failed while it was accepted: %s", error)
 
     def _complain(self, text: str) -> None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if now >= self._next_complaint:
             _log.warning("%s (%d connections refused or put off so far)", text, self._refused_count)
             self._next_complaint = now + _LOG_EVERY_SECONDS

@@ -16,6 +16,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple, Protocol, cast
 
@@ -58,17 +59,15 @@ def parse_principal(text: str) -> Principal:
     return Principal(kind, name)
 
 
+@dataclass(slots=True, eq=False)
 class Session:
     """*Not thread-safe: its processor thread's.* ``host`` is as Java and ACLs write it:
     ``0:0:0:0:0:0:0:1``.
     """
 
-    __slots__ = ("host", "listener", "principal")
-
-    def __init__(self, host: str, listener: str, principal: Principal = ANONYMOUS) -> None:
-        self.host = host
-        self.listener = listener
-        self.principal = principal
+    host: str
+    listener: str
+    principal: Principal = ANONYMOUS
 
 
 def java_address(host: str) -> str:

@@ -48,12 +48,8 @@ _MAX_SECONDS = 1 << 40
 _ALGORITHMS = {"RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "EC": ("ES256",)}
 
 _OTHERS_CHECK: Options = {
-    "verify_exp": False,
-    "verify_nbf": False,
-    "verify_iat": False,
-    "verify_sub": False,
-    "verify_jti": False,
-}
+    "verify_exp": False, "verify_nbf": False, "verify_iat": False, "verify_sub": False, "verify_jti": False,
+}  # fmt: skip
 """`OAuthBearer` checks name and times of every verifier's claims, by the broker's clock."""
 
 _REFUSALS = {

@@ -72,14 +72,12 @@ class _Spread:
         return not before
 
 
+@dataclass(slots=True, eq=False)
 class Question:
     """*Guarded by the lock of its key.* The marker drops it, so late answers are ignored."""
 
-    __slots__ = ("epoch", "is_in")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.is_in = False
+    epoch: int
+    is_in: bool = False
 
 
 _Key = tuple[TopicPartition, int]

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 from kafkalog_broker.logs.manager import LogManager
@@ -47,16 +47,14 @@ from pyspark_kafkalog.types import NewRecord, TopicPartition
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class _Entry:
     """*Thread-safe: ``lock`` guards all*, and comes before those of shards and logs. ``gone``: removed."""
 
-    __slots__ = ("ending", "gone", "known", "lock")
-
-    def __init__(self, known: Transaction | None = None) -> None:
-        self.lock = threading.Lock()
-        self.known = known
-        self.gone = False
-        self.ending = False
+    known: Transaction | None = None
+    gone: bool = False
+    ending: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 _Entries = dict[str, _Entry]
@@ -79,28 +77,29 @@ def transaction_topic(
     )
 
 
+@dataclass(eq=False)
 class Ending:
     """Call `run`, then answer the request; in another thread if it ``takes_long``."""
 
-    def __init__(self, coordinator: TransactionCoordinator, entry: _Entry, takes_long: bool) -> None:
-        self._coordinator = coordinator
-        self._entry = entry
-        self.takes_long = takes_long
-        self.producer = (-1, -1)
-        """Id and epoch for the next transaction; set by `run`."""
+    coordinator: TransactionCoordinator
+    entry: _Entry
+    takes_long: bool
+    producer: tuple[int, int] = (-1, -1)
+    """Id and epoch for the next transaction; set by `run`."""
 
     def run(self, done: Callable[[], object] = lambda: None) -> None:
         """Calls ``done`` from any thread, also if a marker can only be written later."""
 
         def ended() -> None:
-            known = self._entry.known
+            known = self.entry.known
             if known is not None:
                 self.producer = (known.producer_id, known.epoch)
             done()
 
-        self._coordinator.go_on(self._entry, ended)
+        self.coordinator.go_on(self.entry, ended)
 
 
+@dataclass(eq=False)
 class TransactionCoordinator:
     """*Thread-safe.* Transactional ids, by partition of ``__transaction_state``. A shard's lock guards its
     table of entries, an entry's lock its content: it is held while a decision is made and its record
@@ -108,26 +107,18 @@ class TransactionCoordinator:
     Markers are written without it: a Prepare state blocks all other changes.
     """
 
-    def __init__(
-        self,
-        logs: LogManager,
-        clock: Clock,
-        producer_ids: ProducerIds,
-        topic: TransactionTopic,
-        markers: Markers,
-        *,
-        max_timeout_ms: int,
-        expiration_ms: int,
-    ) -> None:
-        self.markers = markers
-        self._logs = logs
-        self._clock = clock
-        self._producer_ids = producer_ids
-        self._topic = topic
-        self._max_timeout_ms = max_timeout_ms
-        self._expiration_ms = expiration_ms
-        self._others = markers.others
-        self._unclaimed = OrphanedTransactions(logs, clock, markers, max_timeout_ms)
+    logs: LogManager
+    clock: Clock
+    producer_ids: ProducerIds
+    topic: TransactionTopic
+    markers: Markers
+    _: KW_ONLY
+    max_timeout_ms: int
+    expiration_ms: int
+
+    def __post_init__(self) -> None:
+        self._others = self.markers.others
+        self._unclaimed = OrphanedTransactions(self.logs, self.clock, self.markers, self.max_timeout_ms)
         self._overdue = Sweep("ending an overdue transaction")
         self._idle = Sweep("forgetting an idle transactional id")
         self._loading = True
@@ -140,7 +131,7 @@ class TransactionCoordinator:
 
     def look(self) -> None:
         """Updates which ids this broker coordinates: drops those that moved away; `load` reads new ones."""
-        for shard in self._topic.look():
+        for shard in self.topic.look():
             with shard.lock:
                 entries = tuple(shard.state.values())
             for entry in entries:
@@ -150,21 +141,21 @@ class TransactionCoordinator:
 
     @property
     def opened(self) -> bool:
-        return bool(self._topic.shards)
+        return bool(self.topic.shards)
 
     def open(self) -> None:
         with _as_coordinator():
-            self._topic.open()
+            self.topic.open()
 
     def partition_of(self, transactional_id: str) -> TopicPartition:
         return self._shard(transactional_id).partition
 
     def end_own(self) -> None:
         """For a standalone broker that joins a cluster: others may coordinate its ids."""
-        for number in self._logs.topics[TRANSACTIONS_TOPIC].partitions:
+        for number in self.logs.topics[TRANSACTIONS_TOPIC].partitions:
             keeper = TopicPartition(TRANSACTIONS_TOPIC, number)
             try:
-                known = tuple(_decoded(keeper, read_stored(self._logs.log(keeper))))
+                known = tuple(_decoded(keeper, read_stored(self.logs.log(keeper))))
             except KafkaError as e:
                 _log.error("%s cannot be read, its transactions stay open: %s", keeper, e)
                 continue
@@ -177,11 +168,11 @@ class TransactionCoordinator:
         for partition in sorted(known.partitions):
             with suppress(UnknownTopicOrPartition):  # the topic was deleted
                 # Offsets are loaded later, and their loader finds this marker.
-                self._logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
+                self.logs.log(partition).end_transaction(known.producer_id, epoch, commit=commit)
 
     def load(self) -> None:
         """Reads new partitions, completes prepared transactions; first also aborts those of no id."""
-        entries = self._entries(self._topic.load())
+        entries = self._entries(self.topic.load())
         claimed = {
             (partition, entry.known.producer_id)
             for entry in entries
@@ -193,7 +184,7 @@ class TransactionCoordinator:
         if not self._loading:
             return
         # Another coordinator may have the id; `abort_unclaimed` asks them.
-        if all(shard.loaded for shard in self._topic.shards):
+        if all(shard.loaded for shard in self.topic.shards):
             by_producer = {each.known.producer_id: each for each in entries if each.known is not None}
             self._unclaimed.abort_left_open(claimed, partial(self._fence, by_producer))
         self._loading = False
@@ -205,14 +196,14 @@ class TransactionCoordinator:
         Raises `ServerError` INVALID_TRANSACTION_TIMEOUT, `NoProducerId`, `ConcurrentTransactions` or
         `ProducerFenced`.
         """
-        if not 0 < timeout_ms <= self._max_timeout_ms:
+        if not 0 < timeout_ms <= self.max_timeout_ms:
             raise ServerError(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction.timeout.ms={timeout_ms} is not allowed; it is 1 to {self._max_timeout_ms}"
+                f"transaction.timeout.ms={timeout_ms} is not allowed; it is 1 to {self.max_timeout_ms}"
                 " (transaction.max.timeout.ms)",
             )
         with self._entry(transactional_id, create=True) as entry:
-            now_ms, new_id = self._clock.time_ms(), self._producer_ids.next
+            now_ms, new_id = self.clock.time_ms(), self.producer_ids.next
             outcome = states.initialize(entry.known, transactional_id, timeout_ms, producer, now_ms, new_id)
             self._store(entry, outcome)
             known = entry.known
@@ -231,7 +222,7 @@ class TransactionCoordinator:
     ) -> None:
         """Raises `InvalidProducerIdMapping`, `ProducerFenced`, `ConcurrentTransactions`."""
         with self._entry(transactional_id) as entry:
-            outcome = states.add(entry.known, producer_id, epoch, partitions, self._clock.time_ms())
+            outcome = states.add(entry.known, producer_id, epoch, partitions, self.clock.time_ms())
             self._store(entry, outcome)
         if outcome.error is not None:
             raise outcome.error
@@ -242,7 +233,7 @@ class TransactionCoordinator:
         """Run the `Ending` before answering. With ``own_epochs`` each transaction has its epoch."""
         decide = states.end_with_epoch if own_epochs else states.end
         with self._entry(transactional_id) as entry:
-            outcome = decide(entry.known, producer_id, epoch, commit=commit, now_ms=self._clock.time_ms())
+            outcome = decide(entry.known, producer_id, epoch, commit=commit, now_ms=self.clock.time_ms())
             self._store(entry, outcome)
         if outcome.error is not None:
             raise outcome.error
@@ -316,7 +307,7 @@ class TransactionCoordinator:
         with self._entry(transactional_id) as entry:
             try:
                 if adding:
-                    outcome = states.add(entry.known, producer_id, epoch, [partition], self._clock.time_ms())
+                    outcome = states.add(entry.known, producer_id, epoch, [partition], self.clock.time_ms())
                     if outcome.error is not None:
                         raise outcome.error
                     self._store(entry, outcome)
@@ -336,8 +327,8 @@ class TransactionCoordinator:
 
     def all(self) -> list[Transaction]:
         """All ids coordinated here, by name. Raises `KafkaError`: some are not loaded yet, or were lost."""
-        self._topic.check_found()
-        for shard in self._topic.shards:
+        self.topic.check_found()
+        for shard in self.topic.shards:
             with shard.lock:
                 if not shard.elsewhere:
                     shard.check_loaded()
@@ -352,7 +343,7 @@ class TransactionCoordinator:
             with entry.lock:
                 if entry.known is None or entry.gone:
                     return
-                outcome = states.overdue(entry.known, self._clock.time_ms())
+                outcome = states.overdue(entry.known, self.clock.time_ms())
                 self._store(entry, outcome)
                 if outcome.store is not None:
                     _log.warning(
@@ -363,7 +354,7 @@ class TransactionCoordinator:
             self.go_on(entry)
 
     def abort_unclaimed(self) -> None:
-        self._unclaimed.abort_unclaimed(self.all, lambda: self._topic.shards)
+        self._unclaimed.abort_unclaimed(self.all, lambda: self.topic.shards)
 
     def forget_idle(self) -> None:
         self._idle.run(
@@ -371,15 +362,15 @@ class TransactionCoordinator:
         )
 
     def _named(self) -> Iterator[tuple[Shard[_Entries], str, _Entry]]:
-        for shard in self._topic.shards:
+        for shard in self.topic.shards:
             with shard.lock:
                 entries = list(shard.state.items())
             yield from ((shard, name, entry) for name, entry in entries)
 
     def _forget_idle(self, named: tuple[Shard[_Entries], str, _Entry]) -> None:
-        (shard, transactional_id, entry), now_ms = named, self._clock.time_ms()
+        (shard, transactional_id, entry), now_ms = named, self.clock.time_ms()
         with entry.lock:
-            if entry.known is not None and states.is_forgotten(entry.known, self._expiration_ms, now_ms):
+            if entry.known is not None and states.is_forgotten(entry.known, self.expiration_ms, now_ms):
                 self._append(shard, NewRecord(None, encode_key(transactional_id), now_ms))
                 entry.gone = True
                 with shard.lock:
@@ -418,7 +409,7 @@ class TransactionCoordinator:
                 if entry.gone:  # another broker coordinates the id by now
                     return
                 self._store(
-                    entry, Outcome(states.completed(known, self._clock.time_ms(), self._producer_ids.next))
+                    entry, Outcome(states.completed(known, self.clock.time_ms(), self.producer_ids.next))
                 )
                 # Else a crash could repeat the markers after data of the next transaction.
                 if self.markers.flush:
@@ -459,14 +450,14 @@ class TransactionCoordinator:
 
     def _entries(self, shards: Iterable[Shard[_Entries]] | None = None) -> list[_Entry]:
         found: list[_Entry] = []
-        for shard in self._topic.shards if shards is None else shards:
+        for shard in self.topic.shards if shards is None else shards:
             with shard.lock:
                 found += shard.state.values()
         return found
 
     def _shard(self, transactional_id: str) -> Shard[_Entries]:
         with _as_coordinator():
-            return self._topic.shard_of(transactional_id)
+            return self.topic.shard_of(transactional_id)
 
     def _store(self, entry: _Entry, outcome: Outcome) -> None:
         """Appends the outcome's record. Caller holds the entry's lock."""
@@ -478,7 +469,7 @@ class TransactionCoordinator:
 
     def _append(self, shard: Shard[_Entries], record: NewRecord) -> None:
         with _as_coordinator(), shard.lock:
-            self._topic.append(shard, [record])
+            self.topic.append(shard, [record])
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,15 +45,13 @@ class _Batch(NamedTuple):
     last_offset: int
 
 
+@dataclass(slots=True, eq=False)
 class _Producer:
     """*Not thread-safe: owned by its `ProducerState`.* Epoch and last batches of a producer id."""
 
-    __slots__ = ("batches", "epoch", "last_timestamp_ms")
-
-    def __init__(self, epoch: int, last_timestamp_ms: int) -> None:
-        self.epoch = epoch
-        self.last_timestamp_ms = last_timestamp_ms
-        self.batches: deque[_Batch] = deque(maxlen=REMEMBERED_BATCHES)
+    epoch: int
+    last_timestamp_ms: int
+    batches: deque[_Batch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
 
 class ProducerState:
