@@ -134,6 +134,14 @@ class Context:
         self._denied.add(wanted)
         raise denial(resource_type)
 
+    def denied(self, operation: Operation, resource_type: ResourceType, name: str) -> KafkaError | None:
+        """As `demand`, with the error returned."""
+        try:
+            self.demand(operation, resource_type, name)
+        except KafkaError as e:
+            return e
+        return None
+
     def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the client may do this; does not log a denial. False with a ``refusal``."""
         if self.refusal is not None:

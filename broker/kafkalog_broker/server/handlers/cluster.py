@@ -64,10 +64,8 @@ def describe_cluster(request: api.DescribeClusterRequest, ctx: Context) -> api.D
 @handles(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), (Operation.DESCRIBE, ResourceType.CLUSTER), takes_long=always)
 def describe_log_dirs(request: api.DescribeLogDirsRequest, ctx: Context) -> api.DescribeLogDirsResponse:
     """List the data directories, their disks' sizes, and the bytes of each partition in them."""
-    try:
-        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        return api.DescribeLogDirsResponse(error_code=ctx.refused(e))
+    if refusal := ctx.denied(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return api.DescribeLogDirsResponse(error_code=ctx.refused(refusal))
     wanted = None
     if request.topics is not None:
         wanted = {TopicPartition(topic.topic, each) for topic in request.topics for each in topic.partitions}
@@ -112,11 +110,7 @@ def alter_replica_log_dirs(
     request: api.AlterReplicaLogDirsRequest, ctx: Context
 ) -> api.AlterReplicaLogDirsResponse:
     """Begin to move partitions to other data directories of this broker; DescribeLogDirs shows the copies."""
-    refused: KafkaError | None = None
-    try:
-        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        refused = e
+    refused = ctx.denied(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     wanted = {
         TopicPartition(topic.name, number): each.path
         for each in request.dirs
@@ -257,11 +251,7 @@ def alter_partition_reassignments(
     request: api.AlterPartitionReassignmentsRequest, ctx: Context
 ) -> api.AlterPartitionReassignmentsResponse:
     """Accept what is so already. A partition is never moved, so there is nothing to cancel either."""
-    refused: KafkaError | None = None
-    try:
-        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        refused = e
+    refused = ctx.denied(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     leaders = _Leaders(ctx)
     return api.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
@@ -304,8 +294,8 @@ def list_partition_reassignments(
     ctx: Context,
 ) -> api.ListPartitionReassignmentsResponse:
     """Return an empty list: no partition is ever being moved."""
-    try:
-        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        return api.ListPartitionReassignmentsResponse(error_code=ctx.refused(e), error_message=str(e))
+    if refusal := ctx.denied(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return api.ListPartitionReassignmentsResponse(
+            error_code=ctx.refused(refusal), error_message=str(refusal)
+        )
     return api.ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE)

@@ -53,10 +53,8 @@ def offset_commit(request: api.OffsetCommitRequest, ctx: Context) -> Any:
     retention_ms = request.retention_time_ms
     # Clients send 2**63 - 1 for "forever"; the sum must fit its field.
     expires = min(now + retention_ms, LONG_MAX) if retention_ms >= 0 else NO_EXPIRY
-    try:
-        ctx.demand(Operation.READ, ResourceType.GROUP, request.group_id)
-    except KafkaError as e:
-        return _commit_response(request, defaultdict(partial(ErrorCode, ctx.refused(e))))
+    if refusal := ctx.denied(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _commit_response(request, defaultdict(partial(ErrorCode, ctx.refused(refusal))))
 
     def value(commit: api.OffsetCommitRequestPartition, topic_id: UUID) -> CommittedOffset:
         return CommittedOffset(
@@ -318,10 +316,8 @@ def _look_up(
     if error:
         return _Found(error, wanted, stored)
     for name, _ in wanted:
-        try:
-            ctx.demand(Operation.DESCRIBE, ResourceType.TOPIC, name)
-        except KafkaError as e:
-            denied[name] = ctx.refused(e)
+        if refusal := ctx.denied(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            denied[name] = ctx.refused(refusal)
     if require_stable:
         named = [TopicPartition(name, p) for name, partitions in wanted for p in partitions]
         unstable = ctx.services.groups.offsets.unstable(group_id, named)
@@ -336,10 +332,8 @@ def offset_delete(request: api.OffsetDeleteRequest, ctx: Context) -> api.OffsetD
     """Delete a group's offsets, except of topics that a member reads."""
     codes: dict[TopicPartition, ErrorCode] = {}
     present: list[TopicPartition] = []
-    try:
-        ctx.demand(Operation.DELETE, ResourceType.GROUP, request.group_id)
-    except KafkaError as e:
-        return api.OffsetDeleteResponse(error_code=ctx.refused(e))
+    if refusal := ctx.denied(Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return api.OffsetDeleteResponse(error_code=ctx.refused(refusal))
     for topic in request.topics:
         for wanted in topic.partitions:
             partition = TopicPartition(topic.name, wanted.partition_index)

@@ -175,10 +175,8 @@ def describe_groups(request: api.DescribeGroupsRequest, ctx: Context) -> api.Des
 
 
 def _describe_group(group: str, asked: bool, ctx: Context) -> api.DescribedGroup:
-    try:
-        ctx.demand(Operation.DESCRIBE, ResourceType.GROUP, group)
-    except KafkaError as e:
-        return api.DescribedGroup(error_code=ctx.refused(e), group_id=group)
+    if refusal := ctx.denied(Operation.DESCRIBE, ResourceType.GROUP, group):
+        return api.DescribedGroup(error_code=ctx.refused(refusal), group_id=group)
     operations = ctx.operations(GROUP_OPERATIONS, ResourceType.GROUP, group) if asked else NOT_ASKED
     try:
         found = ctx.services.groups.describe(group)

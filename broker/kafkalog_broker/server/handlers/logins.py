@@ -53,27 +53,25 @@ def describe_user_scram_credentials(
     request: api.DescribeUserScramCredentialsRequest, ctx: Context
 ) -> api.DescribeUserScramCredentialsResponse:
     """List the users with SCRAM credentials, and their iterations; no keys."""
-    try:
-        ctx.demand(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        return api.DescribeUserScramCredentialsResponse(error_code=ctx.refused(e), error_message=str(e))
+    if why := ctx.denied(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return api.DescribeUserScramCredentialsResponse(error_code=ctx.refused(why), error_message=str(why))
     kept = ctx.services.credentials.all()
     named = [each.name for each in request.users or ()] or sorted(kept)
     times = Counter(named)
     results = []
     for user in dict.fromkeys(named):
-        code, why, infos = ErrorCode.NONE, None, []
+        code, text, infos = ErrorCode.NONE, None, []
         if times[user] > 1:
             code = ErrorCode.DUPLICATE_RESOURCE
-            why = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
         elif user not in kept:
             code = ErrorCode.RESOURCE_NOT_FOUND
-            why = f"Attempt to describe a user credential that does not exist: {user}"
+            text = f"Attempt to describe a user credential that does not exist: {user}"
         else:
             infos = sorted((_MECHANISM_NUMBERS[name], each.iterations) for name, each in kept[user].items())
         results.append(
             api.DescribeUserScramCredentialsResult(
-                user, code, why, tuple(api.CredentialInfo(*info) for info in infos)
+                user, code, text, tuple(api.CredentialInfo(*info) for info in infos)
             )
         )
     return api.DescribeUserScramCredentialsResponse(results=tuple(results))
@@ -103,10 +101,8 @@ def alter_user_scram_credentials(
     times = Counter((each.name, each.mechanism) for each in wanted)
     refused: dict[str, KafkaError] = {}
     changes: list[CredentialChange] = []
-    try:
-        ctx.demand(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        refused, wanted = dict.fromkeys(users, e), []
+    if refusal := ctx.denied(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
+        refused, wanted = dict.fromkeys(users, refusal), []
     for each in wanted:
         try:
             if times[each.name, each.mechanism] > 1:

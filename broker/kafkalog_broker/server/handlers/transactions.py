@@ -60,10 +60,9 @@ def add_partitions_to_txn(
         return _answer_broker(request.transactions, ctx)
     services, topics = ctx.services, request.v3_and_below_topics
     codes: dict[TopicPartition, ErrorCode] = {}
-    try:
-        ctx.demand(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
-    except KafkaError as e:
-        codes = defaultdict(partial(ErrorCode, ctx.refused(e)))
+    transactional_id = request.v3_and_below_transactional_id
+    if refusal := ctx.denied(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        codes = defaultdict(partial(ErrorCode, ctx.refused(refusal)))
         return api.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
     for partition in _partitions_of(topics):
         try:
@@ -76,14 +75,10 @@ def add_partitions_to_txn(
         codes = {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in codes.items()}
     else:
         try:
-            if not request.v3_and_below_transactional_id:
+            if not transactional_id:
                 raise InvalidRequest("the transactional id is empty")
-            services.transactions.add(
-                request.v3_and_below_transactional_id,
-                request.v3_and_below_producer_id,
-                request.v3_and_below_producer_epoch,
-                codes,
-            )
+            producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+            services.transactions.add(transactional_id, *producer, codes)
         except KafkaError as e:
             codes = dict.fromkeys(codes, ctx.refused(e))
     return api.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_partition_results(topics, codes))
@@ -92,10 +87,8 @@ def add_partitions_to_txn(
 def _answer_broker(
     transactions: Iterable[api.AddPartitionsToTxnTransaction], ctx: Context
 ) -> api.AddPartitionsToTxnResponse:
-    try:
-        ctx.demand(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    except KafkaError as e:
-        return api.AddPartitionsToTxnResponse(error_code=ctx.refused(e))
+    if refusal := ctx.denied(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return api.AddPartitionsToTxnResponse(error_code=ctx.refused(refusal))
     return api.AddPartitionsToTxnResponse(
         results_by_transaction=tuple(
             api.AddPartitionsToTxnResult(
