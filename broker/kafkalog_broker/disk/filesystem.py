@@ -114,7 +114,6 @@ class FileSystem:
         path.mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename within a file system, atomically replacing a file at ``target``."""
         source.replace(target)
 
     def remove(self, path: Path) -> None:

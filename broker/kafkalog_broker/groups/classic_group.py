@@ -184,7 +184,6 @@ class ClassicGroup:
         return any(name in common for name, _ in request.protocols)
 
     def _has_room(self, member: ClassicMember | None) -> bool:
-        """Whether ``member``, or one more for None, fits into the group."""
         if self.phase is Phase.EMPTY:
             return True
         if self.phase is Phase.PREPARING:

@@ -253,7 +253,6 @@ class GroupOffsets:
 def _is_replaced(
     partition: TopicPartition, value: CommittedOffset, topics: Mapping[str, StoredTopic]
 ) -> bool:
-    """Whether another topic has the name of the one that the offset was committed for."""
     topic = topics.get(partition.topic)
     return topic is not None and value.topic_id not in (topic.topic_id, ZERO_UUID)
 

@@ -115,7 +115,6 @@ class GroupTopic(StateTopic[GroupShard]):
         appended: Appended,
         placement: Placement | None = None,
     ) -> None:
-        """See `StateTopic`."""
         super().__init__(
             logs,
             OFFSETS_TOPIC,

@@ -235,7 +235,6 @@ class _Copy:
         return end
 
     def _check_follows(self, offset: int, where: str, most: int = 1) -> None:
-        """Check that the expected offset is among the last ``most`` up to ``offset``."""
         gap = offset - self._next_offset
         if gap < 0 or (gap >= most and not self._may_leave_gap(offset)):
             raise CorruptMessage(f"{where}: offset {offset} where {self._next_offset} should follow")

@@ -116,8 +116,7 @@ class Producers:
         """Lowest first offset of an open transaction, or None."""
         return None
 
-    def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Raise `InvalidProducerEpoch` if the producer has written with a later epoch."""
+    def check_epoch(self, producer_id: int, epoch: int) -> None: ...
 
     def known(self) -> list[KnownProducer]:
         return []
@@ -140,8 +139,7 @@ class Producers:
         """Record batches appended from ``base_offset``, or one ``marker``; returns what it aborts."""
         return None
 
-    def forget_before(self, now_ms: int) -> None:
-        """Forget producers that have been silent too long, unless they have a transaction open."""
+    def forget_before(self, now_ms: int) -> None: ...
 
     def load(self, end_offset: int) -> int:
         """Load the saved state of a log ending at ``end_offset``; returns the offset to `replay` from."""

@@ -85,11 +85,9 @@ class FileSlice:
 
     @property
     def newest_magic(self) -> int | None:
-        """Upper bound of its entries' formats; None if unknown."""
         return None if self.formats is None else self.formats.newest_before(self.position + self.size)
 
     def learn(self, magic: int, size: int) -> None:
-        """Record that entries in its first ``size`` bytes are of formats up to ``magic``."""
         if self.formats is not None:
             self.formats.learn(magic, self.position, self.position + size)
 
@@ -126,7 +124,6 @@ class KnownFormats:
             self.newest = magic
 
     def learn(self, magic: int, start: int, end: int) -> None:
-        """Record that entries in bytes ``[start, end)`` are of formats up to ``magic``."""
         if magic < MAGIC and start <= self._bounds[magic] < end:
             self._bounds[magic] = end
 
@@ -169,11 +166,9 @@ class MemorySlice:
     def read_at(self, position: int, size: int) -> bytes:
         return self.data[position : position + size]
 
-    def learn(self, magic: int, size: int) -> None:
-        """Do nothing: the format is known."""
+    def learn(self, magic: int, size: int) -> None: ...
 
     def cut(self, size: int) -> None:
         self.data = self.data[:size]
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...

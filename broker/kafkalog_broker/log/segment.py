@@ -391,7 +391,6 @@ class Segment:
         return (self.path, *self._make_scheme().files(), self.aborted.path)
 
     def _in_order(self, frames: Iterator[Frame], first: int = -1, *, wanted: int = 0) -> Iterator[Frame]:
-        """The frames, checked; ``first`` is the first one's offset, -1 if unknown."""
         return walk.in_order(
             frames, self.base_offset if first < 0 else first, self.next_offset,
             path=self.path, gaps_allowed=self.gaps_allowed, exact=first >= 0, wanted=wanted,

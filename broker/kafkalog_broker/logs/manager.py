@@ -218,7 +218,6 @@ class LogManager:
         self._run_moves(self._moves.run)
 
     def stop_moves(self) -> None:
-        """Interrupt the moves; the next start begins them again."""
         self._moves.stop()
 
     def open_transactions(self) -> list[tuple[TopicPartition, KnownProducer]]:

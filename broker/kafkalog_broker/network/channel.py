@@ -214,7 +214,6 @@ class Channel:
         return bool(self._held)
 
     def buffer(self) -> memoryview:
-        """Buffer for the next bytes; never empty."""
         return self._reader.buffer(whole=not self._memory.crowded)
 
     def rest(self) -> None:

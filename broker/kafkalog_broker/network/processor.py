@@ -258,7 +258,6 @@ class Processor:
         return max(0.0, min(self._tick_seconds, self._deadline - self._now))
 
     def _guarded(self, work: Callable[[Connection, _T], None], connection: Connection, argument: _T) -> None:
-        """Do some work for one connection; a failure closes only that connection."""
         self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
         try:
             work(connection, argument)
@@ -454,7 +453,6 @@ class Processor:
         self._settle(connection)
 
     def _admit(self, connection: Connection) -> None:
-        """Called in any processor's thread once its request has memory."""
         self._unsettled.append(connection)
         self._wakeup.wake()
 

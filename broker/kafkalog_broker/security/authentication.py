@@ -130,9 +130,7 @@ class Mechanism(Protocol):
     may_block: bool
     """Whether `Exchange.evaluate` may take long."""
 
-    def begin(self) -> Exchange:
-        """Begin a login attempt."""
-        ...
+    def begin(self) -> Exchange: ...
 
 
 class Verdict(Enum):

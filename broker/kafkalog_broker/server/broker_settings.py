@@ -59,7 +59,6 @@ class BrokerSettings:
             raise InvalidRequest(f"this is broker {self.given.node_id}, not {name!r}")
 
     def own(self, name: str) -> Mapping[str, str]:
-        """The changed properties of this broker, or of all brokers if ``name`` is empty."""
         return self.changed.for_this if name else self.changed.for_all
 
     def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> None:

@@ -107,20 +107,16 @@ class ReadableLog(Protocol):
     """What handlers read of a log: a `Log`, or a view of one. `Log` documents the methods."""
 
     @property
-    def leader_epoch(self) -> int:
-        """The epoch of all its batches."""
+    def leader_epoch(self) -> int: ...
 
     @property
-    def start_offset(self) -> int:
-        """First offset that can be read."""
+    def start_offset(self) -> int: ...
 
     @property
-    def readable_end(self) -> int:
-        """Where every reader stops: the high watermark."""
+    def readable_end(self) -> int: ...
 
     @property
-    def last_stable_offset(self) -> int:
-        """Where a reader of committed data stops."""
+    def last_stable_offset(self) -> int: ...
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, committed_only: bool = False
@@ -130,11 +126,9 @@ class ReadableLog(Protocol):
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """A time not before ``timestamp_ms``, and an offset at or before every record from then on."""
 
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """The largest timestamp, and the offset of the first record that has it."""
+    def max_timestamp(self) -> tuple[int, int] | None: ...
 
-    def facts(self) -> list[SegmentFacts]:
-        """Facts of each segment, oldest first."""
+    def facts(self) -> list[SegmentFacts]: ...
 
 
 View = Callable[[Log, Allowance], ReadableLog]

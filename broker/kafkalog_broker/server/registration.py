@@ -183,7 +183,6 @@ class Registration:
         self._thread.start()
 
     def changed(self) -> None:
-        """Wake the registering thread: topics were created, deleted or widened. Returns at once."""
         self._wakes.put(True)
 
     def stop(self) -> None:
