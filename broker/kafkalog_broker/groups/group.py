@@ -12,9 +12,8 @@ from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import CONSUMER, JoinAnswer, Phase, SyncAnswer, Waiter
 from kafkalog_broker.groups.consumer_group import ConsumerGroup
 from kafkalog_broker.groups.group_records import changes, encode_group_key, records_of
-from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import OFFSETS_TOPIC, CommittedOffset, PendingOffsets
-from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored
+from kafkalog_broker.logs.state_topic import Shard, StateTopic, Stored
 from kafkalog_broker.scheduler import Handle
 from pyspark_kafkalog.errors import ErrorCode, KafkaError, ServerError
 from pyspark_kafkalog.types import NewRecord, TopicPartition
@@ -102,31 +101,13 @@ class GroupShard:
         return self.groups.setdefault(name, Group(name))
 
 
+@dataclass(eq=False)
 class GroupTopic(StateTopic[GroupShard]):
     """*Thread-safe.* The offsets topic. The coordinator sets ``build``, which fills a shard when read."""
 
-    build: Callable[[Shard[GroupShard], Stored], None]
-
-    def __init__(
-        self,
-        logs: LogManager,
-        *,
-        create: Callable[[], object],
-        appended: Appended,
-        placement: Placement | None = None,
-    ) -> None:
-        super().__init__(
-            logs,
-            OFFSETS_TOPIC,
-            new=lambda _: GroupShard(),
-            build=self._fill,
-            create=create,
-            appended=appended,
-            placement=placement,
-        )
-
-    def _fill(self, shard: Shard[GroupShard], stored: Stored) -> None:
-        self.build(shard, stored)
+    name: str = OFFSETS_TOPIC
+    new: Callable[[TopicPartition], GroupShard] = lambda _: GroupShard()
+    build: Callable[[Shard[GroupShard], Stored], None] = field(init=False)
 
     def shard_for(self, name: str) -> Shard[GroupShard]:
         try:

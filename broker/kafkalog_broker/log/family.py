@@ -92,7 +92,7 @@ class TakesLong(Exception):
 
 class Check(Protocol):
     def __call__(
-        self, data: memoryview, config: LogConfig, now_ms: int, *, internal: bool, at_once: bool
+        self, data: memoryview, config: LogConfig, now_ms: int, /, *, internal: bool, at_once: bool
     ) -> Checked:
         """The data, perhaps converted, and its batches; `TakesLong` if ``at_once`` does not suffice."""
 
@@ -134,7 +134,7 @@ class Producers:
         batches: Sequence[CheckedBatch],  # noqa: ARG002
         base_offset: int,  # noqa: ARG002
         now_ms: int,  # noqa: ARG002
-        marker: ControlType | None = None,  # noqa: ARG002
+        marker: ControlType | None,  # noqa: ARG002
     ) -> AbortedTransaction | None:
         """Record batches appended from ``base_offset``, or one ``marker``; returns what it aborts."""
         return None

@@ -332,6 +332,7 @@ class Loading:
             kept,
             cleaned_offset=min(self._cleaned_offset, kept[-1].base_offset),
             start_offset=before.start_offset if before is not None else 0,
+            retired=(),
         )
         needed = self._had_list or len(kept) > 1 or kept[0].base_offset > 0
         same = before is not None and (before.full, before.active) == (listed.full, listed.active)

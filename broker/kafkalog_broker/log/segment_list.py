@@ -51,12 +51,7 @@ class SegmentList:
 
     @classmethod
     def of(
-        cls,
-        segments: Iterable[Segment],
-        *,
-        cleaned_offset: int,
-        retired: tuple[int, ...] = (),
-        start_offset: int = 0,
+        cls, segments: Iterable[Segment], *, cleaned_offset: int, start_offset: int, retired: tuple[int, ...]
     ) -> SegmentList:
         *full, active = segments
         first = full[0] if full else active

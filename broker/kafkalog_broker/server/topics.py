@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from kafkalog_broker.cluster.ownership import ClusterView, spread
@@ -38,7 +38,8 @@ GENERATION_PROPERTY = "generation"
 
 _log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
+ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Maps a resource's own properties to the new ones. May raise `KafkaError`."""
 
 
 class Topics:
@@ -214,9 +215,7 @@ class Topics:
         with self._changing:
             self._changed()
 
-    def alter(
-        self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool
-    ) -> None:
+    def alter(self, name: str, change: ConfigChange, *, validate_only: bool) -> None:
         """Replace the topic's own properties by ``change`` of them. Raises `KafkaError`."""
         topic = self.get(name)
         checked = partial(self._changed_overrides, change, topic.generation)
@@ -233,10 +232,7 @@ class Topics:
         _log.info("topic %s now has the properties %s", name, dict(overrides))
 
     def _changed_overrides(
-        self,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
-        generation: str,
-        overrides: Mapping[str, str],
+        self, change: ConfigChange, generation: str, overrides: Mapping[str, str]
     ) -> Mapping[str, str]:
         after = dict(change(overrides))
         given = after.pop(GENERATION_PROPERTY, generation)

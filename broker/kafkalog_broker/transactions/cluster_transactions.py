@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
 from typing import Any
@@ -18,7 +18,8 @@ from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers, by_topic
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Refusals, Transaction
+from kafkalog_broker.transactions.markers import Spread
+from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Refusals
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api import transactions as api
 from pyspark_kafkalog.types import TopicPartition
@@ -40,36 +41,6 @@ _REMEMBERED = 50_000
 """Forgotten answers are requested again."""
 
 _log = logging.getLogger(__name__)
-
-
-Mark = Callable[[TopicPartition, int, int, bool], object]
-"""Appends a marker to a partition: producer id, epoch, whether to commit."""
-
-
-@dataclass(eq=False)
-class _Spread:
-    """*Thread-safe: ``_lock`` guards its state.* A decided transaction with markers to write elsewhere."""
-
-    known: Transaction
-    left: set[TopicPartition]
-    mark_here: Mark
-    written: Callable[[], None]
-    delayed: Callable[[], None]
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _waits: bool = field(default=False, init=False)
-
-    def strike(self, done: Iterable[TopicPartition]) -> None:
-        with self._lock:
-            before = len(self.left)
-            self.left.difference_update(done)
-            ended = before and not self.left
-        if ended:
-            self.written()
-
-    def first_delay(self) -> bool:
-        with self._lock:
-            before, self._waits = self._waits, True
-        return not before
 
 
 @dataclass(slots=True, eq=False)
@@ -160,20 +131,6 @@ class ClusterTransactions:
         here, offline = (self._ownership.node_id, None), self._ownership.offline
         return frozenset(each for each in partitions if self._owner(each) not in here or each in offline)
 
-    def send_markers(
-        self,
-        known: Transaction,
-        partitions: Iterable[TopicPartition],
-        mark_here: Mark,
-        written: Callable[[], None],
-        delayed: Callable[[], None],
-    ) -> None:
-        """Have the owners of ``partitions`` write a transaction's markers; some may be ours by then
-        (``mark_here``). ``written`` is called, from any thread, when all have; if that has to wait,
-        ``delayed`` is called first.
-        """
-        self._send(_Spread(known, set(partitions), mark_here, written, delayed), partitions)
-
     def _owner(self, partition: TopicPartition) -> int | None:
         """`NOBODY` if unknown for now, None if the partition was deleted."""
         view = self._ownership.view
@@ -184,7 +141,7 @@ class ClusterTransactions:
             return NOBODY if view.awaited else None
         return topic.owners[partition.partition]
 
-    def _send(self, spread: _Spread, partitions: Iterable[TopicPartition]) -> None:
+    def send_markers(self, spread: Spread, partitions: Iterable[TopicPartition]) -> None:
         by_owner: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for each in sorted(partitions):
             by_owner[self._owner(each)].append(each)
@@ -205,7 +162,7 @@ class ClusterTransactions:
                 answered = partial(self._marked, spread, theirs)
                 self._peers.ask(owner, request, _MARKERS_VERSION, answered)
 
-    def _mark_ours(self, spread: _Spread, ours: list[TopicPartition], commit: bool) -> None:
+    def _mark_ours(self, spread: Spread, ours: list[TopicPartition], commit: bool) -> None:
         try:
             for each in ours:
                 spread.mark_here(each, spread.known.producer_id, spread.known.epoch, commit)
@@ -215,7 +172,7 @@ class ClusterTransactions:
             spread.strike(ours)
 
     def _marked(
-        self, spread: _Spread, asked: list[TopicPartition], answer: Any, error: KafkaError | None
+        self, spread: Spread, asked: list[TopicPartition], answer: Any, error: KafkaError | None
     ) -> None:
         if error is not None:
             self._later(spread, asked, str(error))
@@ -231,14 +188,14 @@ class ClusterTransactions:
             self._later(spread, left, ", ".join(sorted({str(codes.get(each)) for each in left})))
         spread.strike(set(asked).difference(left))
 
-    def _later(self, spread: _Spread, partitions: list[TopicPartition], why: str) -> None:
+    def _later(self, spread: Spread, partitions: list[TopicPartition], why: str) -> None:
         if spread.first_delay():
             _log.warning(
                 "the transaction of %r is decided, and waits for %s: %s",
                 spread.known.transactional_id, ", ".join(map(str, partitions[:20])), why,
             )  # fmt: skip
             spread.delayed()
-        self._scheduler.after(_AGAIN_SECONDS, partial(self._send, spread, partitions))
+        self._scheduler.after(_AGAIN_SECONDS, partial(self.send_markers, spread, partitions))
 
     # For transactions of other coordinators.
 

@@ -269,11 +269,7 @@ class GuardedProducers(ProducerState, Producers):
         return None
 
     def record_all(
-        self,
-        batches: Sequence[CheckedBatch],
-        base_offset: int,
-        now_ms: int,
-        marker: ControlType | None = None,
+        self, batches: Sequence[CheckedBatch], base_offset: int, now_ms: int, marker: ControlType | None
     ) -> AbortedTransaction | None:
         if batches[0].magic != MAGIC:
             return None

@@ -172,27 +172,6 @@ def _open_records(closed: _Closed, config: LogConfig, max_bytes: int, *, at_once
     return len(block) if codec else 0
 
 
-def assign_offsets(
-    data: memoryview,
-    batches: list[CheckedBatch],
-    base_offset: int,
-    log_append_time_ms: int | None,
-    leader_epoch: int,
-) -> list[CheckedBatch]:
-    """Number the batches in place; returns them with times. Log append time needs a new checksum."""
-    position = 0
-    for batch in batches:
-        assign(
-            data, position,
-            base_offset=base_offset, leader_epoch=leader_epoch, log_append_time=log_append_time_ms,
-        )  # fmt: skip
-        base_offset += batch.offset_count
-        position += batch.size
-    if log_append_time_ms is None:
-        return batches
-    return [batch._replace(max_timestamp=log_append_time_ms) for batch in batches]
-
-
 def _check_contents(header: BatchHeader) -> None:
     if header.record_count < 1:
         raise InvalidRecord("a record batch without records")
@@ -293,9 +272,19 @@ def number_entries(
     leader_epoch: int,
 ) -> Checked:
     """Number the entries from ``base_offset``, in place except compressed v0. Raises as `number_sets`."""
-    if batches[0].magic == MAGIC:
-        return data, assign_offsets(data, batches, base_offset, log_append_time_ms, leader_epoch)
-    return number_sets(data, batches, base_offset, log_append_time_ms)
+    if batches[0].magic != MAGIC:
+        return number_sets(data, batches, base_offset, log_append_time_ms)
+    position = 0
+    for batch in batches:
+        assign(
+            data, position,
+            base_offset=base_offset, leader_epoch=leader_epoch, log_append_time=log_append_time_ms,
+        )  # fmt: skip
+        base_offset += batch.offset_count
+        position += batch.size
+    if log_append_time_ms is not None:
+        batches = [batch._replace(max_timestamp=log_append_time_ms) for batch in batches]
+    return data, batches
 
 
 def _converted(data: memoryview, magic: int, config: LogConfig, now_ms: int) -> Checked:
@@ -509,25 +498,16 @@ def takes_long_v07(data: memoryview, _config: LogConfig | None = None, /) -> boo
 def check_v07(
     data: memoryview,
     config: LogConfig,
-    now_ms: int,  # noqa: ARG001 - these messages have no time
+    _now_ms: int,
+    /,
     *,
     internal: bool,
-    at_once: bool = False,  # noqa: ARG001 - only the listener of 0.7 appends here, and never at once
+    at_once: bool = False,  # noqa: ARG001
 ) -> Checked:
-    """The whole entries of ``data`` as one batch, possibly empty. ``internal`` lifts the size limit."""
+    """The whole entries of ``data`` as one batch, possibly empty. ``internal`` lifts the size limit. Messages
+    of 0.7 have no time, and their listener never appends ``at_once``.
+    """
     largest = len(data) if internal else config.max_message_bytes
     found = check_produced(data, max_message_bytes=largest, max_bytes=MAX_DECOMPRESSED_BYTES)
     batch = CheckedBatch(found.size, found.message_count, found.size, NO_TIMESTAMP, None)
     return data[: found.size], [batch]
-
-
-def leave_as_they_are(
-    data: memoryview,
-    batches: list[CheckedBatch],
-    _base_offset: int,
-    _log_append_time_ms: int | None,
-    _leader_epoch: int,
-    /,
-) -> Checked:
-    """0.7 messages hold no offset, time or epoch, so their bytes stay unchanged."""
-    return data, batches

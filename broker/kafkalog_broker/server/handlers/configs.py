@@ -13,13 +13,14 @@ ListConfigResources      0-1       loggers, client metrics, groups: there are no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kafkalog_broker.log.generations import check_name
 from kafkalog_broker.server.broker_settings import ConfigEntry, broker_entries, topic_entries
 from kafkalog_broker.server.dispatch import Context, always, handles
 from kafkalog_broker.server.handlers.metadata import live_brokers
+from kafkalog_broker.server.topics import ConfigChange
 from pyspark_kafkalog.config.definition import Config, describe
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError, UnsupportedVersion
 from pyspark_kafkalog.protocol.api import configs as api
@@ -85,10 +86,6 @@ def _described_entry(
         config_type=entry.config_type,
         documentation=entry.doc if request.include_documentation else None,
     )
-
-
-ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Maps a resource's own properties to the new ones. May raise `KafkaError`."""
 
 
 def altered(
