@@ -16,7 +16,7 @@ from functools import partial
 
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
-from kafkalog_broker.logs.state_topic import Appended, Placement, Shard, StateTopic, Stored, read_stored
+from kafkalog_broker.logs.state_topic import Shard, StateTopic, Stored, read_stored
 from kafkalog_broker.scheduler import Sweep
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.markers import Markers, OrphanedTransactions
@@ -59,23 +59,6 @@ class _Entry:
 
 _Entries = dict[str, _Entry]
 
-TransactionTopic = StateTopic[_Entries]
-
-
-def transaction_topic(
-    logs: LogManager, *, create: Callable[[], object], appended: Appended, placement: Placement | None = None
-) -> TransactionTopic:
-    """``__transaction_state``; only a cluster has a ``placement``. See `StateTopic`."""
-    return StateTopic(
-        logs,
-        TRANSACTIONS_TOPIC,
-        new=lambda _: {},
-        build=_build,
-        create=create,
-        appended=appended,
-        placement=placement,
-    )
-
 
 @dataclass(eq=False)
 class Ending:
@@ -110,7 +93,7 @@ class TransactionCoordinator:
     logs: LogManager
     clock: Clock
     producer_ids: ProducerIds
-    topic: TransactionTopic
+    topic: StateTopic[_Entries]
     markers: Markers
     _: KW_ONLY
     max_timeout_ms: int
@@ -502,3 +485,7 @@ def _decoded(keeper: TopicPartition, stored: Stored) -> Iterator[Transaction]:
                 yield decode_value(transactional_id, value)
         except CorruptMessage as e:
             _log.error("%s: offset %d is skipped: %s", keeper, offset, e)
+
+
+transaction_topic = partial(StateTopic[_Entries], name=TRANSACTIONS_TOPIC, new=lambda _: {}, build=_build)
+"""``__transaction_state``; only a cluster has a ``placement``."""
