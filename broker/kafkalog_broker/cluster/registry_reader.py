@@ -97,14 +97,9 @@ class RegistryReader:
             elif node is not None or config is not None:
                 vacant[name] = (_version(node), _version(config))
         view = replace(
-            before,
-            version=version,
-            topics=topics,
-            vacant=vacant,
-            deletions=self._deletions(),
-            members=root.members,
-            names_07=names_07,
-        )
+            before, version=version, topics=topics, vacant=vacant, deletions=self._deletions(),
+            members=root.members, names_07=names_07,
+        )  # fmt: skip
         return Reading(root, view)
 
     def _topic(self, name: str, node: Node | None, config: Node | None) -> ClusterTopic | None:

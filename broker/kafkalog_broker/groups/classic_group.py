@@ -360,15 +360,9 @@ class ClassicGroup:
                 for m in self.members.values()
             )
         return JoinAnswer(
-            ErrorCode.NONE,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            self.leader or "",
-            skip_assignment,
-            members,
-        )
+            ErrorCode.NONE, member.member_id, self.generation, self.protocol_type, self.protocol,
+            self.leader or "", skip_assignment, members,
+        )  # fmt: skip
 
     def sync(self, request: SyncRequest, waiter: Waiter, now: Moment) -> GroupOutcome:
         step = GroupOutcome()

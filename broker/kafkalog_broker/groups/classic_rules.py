@@ -199,29 +199,18 @@ class ClassicMember:
     def restored(cls, stored: StoredMember, protocol: str | None) -> ClassicMember:
         rebalance_ms = stored.rebalance_timeout if stored.rebalance_timeout >= 0 else stored.session_timeout
         return cls(
-            stored.member_id,
-            stored.group_instance_id,
-            stored.client_id,
-            stored.client_host,
-            stored.session_timeout / 1000,
-            rebalance_ms / 1000,
-            ((protocol or "", stored.subscription),),
-            knows_its_id=True,
-            is_new=False,
-            assignment=stored.assignment,
-        )
+            stored.member_id, stored.group_instance_id, stored.client_id, stored.client_host,
+            stored.session_timeout / 1000, rebalance_ms / 1000, ((protocol or "", stored.subscription),),
+            knows_its_id=True, is_new=False, assignment=stored.assignment,
+        )  # fmt: skip
 
     def stored(self, protocol: str | None) -> StoredMember:
         return StoredMember(
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout=int(self.rebalance_seconds * 1000),
-            session_timeout=int(self.session_seconds * 1000),
-            subscription=self.metadata(protocol),
+            member_id=self.member_id, group_instance_id=self.instance_id, client_id=self.client_id,
+            client_host=self.client_host, rebalance_timeout=int(self.rebalance_seconds * 1000),
+            session_timeout=int(self.session_seconds * 1000), subscription=self.metadata(protocol),
             assignment=self.assignment,
-        )
+        )  # fmt: skip
 
     def take(self, request: JoinRequest) -> None:
         self.client_id, self.client_host = request.client_id, request.client_host

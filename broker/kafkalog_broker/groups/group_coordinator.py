@@ -92,21 +92,13 @@ class GroupCoordinator:
         self._closed = False
         self.topic.build = self._build
         self.offsets = GroupOffsets(
-            self.topic,
-            self.clock,
-            retention_ms=self.settings.offsets_retention_ms,
-            new_classic=self._new_classic,
-            newest_topics=self.newest_topics or self.topics,
-        )
+            self.topic, self.clock, retention_ms=self.settings.offsets_retention_ms,
+            new_classic=self._new_classic, newest_topics=self.newest_topics or self.topics,
+        )  # fmt: skip
         self.consumers = ConsumerGroups(
-            self.topic,
-            self.clock,
-            self.timer,
-            settings=self.consumer_settings,
-            topics=self.topics,
-            new_classic=self._new_classic,
-            watch_classic=self._set_timer,
-        )
+            self.topic, self.clock, self.timer, settings=self.consumer_settings, topics=self.topics,
+            new_classic=self._new_classic, watch_classic=self._set_timer,
+        )  # fmt: skip
         self.load, self.open = self.topic.load, self.topic.open
 
     def look(self) -> None:

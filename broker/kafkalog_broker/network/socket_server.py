@@ -277,17 +277,11 @@ class SocketServer:
         self._addresses = addresses if addresses is not None else AddressLimits()
         self._sessions = sessions
         self._processor = partial(
-            Processor,
-            handler=handler,
-            metrics=metrics,
-            max_request_bytes=config.max_request_bytes,
+            Processor, handler=handler, metrics=metrics, max_request_bytes=config.max_request_bytes,
             max_idle_seconds=config.max_idle_ms / 1000 if config.max_idle_ms >= 0 else float("inf"),
-            clock=clock,
-            workers=workers,
-            max_receive_seconds=config.max_receive_ms / 1000,
-            memory=memory if memory is not None else RequestMemory(),
-            entrance=entrance,
-        )
+            clock=clock, workers=workers, max_receive_seconds=config.max_receive_ms / 1000,
+            memory=memory if memory is not None else RequestMemory(), entrance=entrance,
+        )  # fmt: skip
         self._processors: list[Processor] = []
         self._acceptor: Acceptor | None = None
         self.host, self.port = config.host, config.port
@@ -303,14 +297,10 @@ class SocketServer:
         self.host, self.port = listener.getsockname()[:2]
         self._processors = [self._processor(number) for number in range(max(1, config.processors))]
         self._acceptor = Acceptor(
-            listener,
-            self._processors,
-            sessions=self._sessions,
-            addresses=self._addresses,
-            max_connections=config.max_connections,
-            send_buffer_bytes=config.send_buffer_bytes,
+            listener, self._processors, sessions=self._sessions, addresses=self._addresses,
+            max_connections=config.max_connections, send_buffer_bytes=config.send_buffer_bytes,
             clock=self._clock,
-        )
+        )  # fmt: skip
         for processor in self._processors:
             processor.start()
         self._acceptor.start()

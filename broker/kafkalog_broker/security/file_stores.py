@@ -289,14 +289,9 @@ def _acl_of(texts: Mapping[str, str]) -> Acl:
     try:
         kind, name, pattern, principal, host, operation, permission = (texts[field] for field in _FIELDS)
         acl = Acl(
-            parse_word(ResourceType, kind),
-            name,
-            parse_word(PatternType, pattern),
-            principal,
-            host,
-            parse_word(Operation, operation),
-            parse_word(Permission, permission),
-        )
+            parse_word(ResourceType, kind), name, parse_word(PatternType, pattern), principal, host,
+            parse_word(Operation, operation), parse_word(Permission, permission),
+        )  # fmt: skip
         check_new(acl)
     except (KeyError, ValueError) as e:
         raise InvalidConfig(f"security.json has an ACL that is none: {dict(texts)!r}: {e}") from e
@@ -305,12 +300,7 @@ def _acl_of(texts: Mapping[str, str]) -> Acl:
 
 def _as_text(acl: Acl) -> dict[str, str]:
     values = (
-        acl.resource_type.word,
-        acl.name,
-        acl.pattern_type.word,
-        acl.principal,
-        acl.host,
-        acl.operation.word,
+        acl.resource_type.word, acl.name, acl.pattern_type.word, acl.principal, acl.host, acl.operation.word,
         acl.permission.word,
-    )
+    )  # fmt: skip
     return dict(zip(_FIELDS, values, strict=True))

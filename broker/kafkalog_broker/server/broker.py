@@ -210,15 +210,9 @@ class Broker:
 
         name = next((each.name for each in self.config.endpoints if each.name != KAFKA07), "")
         snapshots = BrokerSnapshots(
-            self.config.node_id,
-            self.cluster_id,
-            self._logs,
-            self._coordinators.groups,
-            self._registration,
-            lambda: next(iter(self.advertised().values())),
-            name,
-            self._clock,
-        )
+            self.config.node_id, self.cluster_id, self._logs, self._coordinators.groups, self._registration,
+            lambda: next(iter(self.advertised().values())), name, self._clock,
+        )  # fmt: skip
         status = StatusServer(
             parse_listener(listener, "metrics.listener"),
             snapshots.take,
@@ -331,27 +325,17 @@ class Broker:
         config = self.config
         ownership = self._registration.ownership if self._registration else None
         services = Services(
-            config=config,
-            settings=self._settings,
-            clock=self._clock,
-            metrics=self.metrics,
-            logs=LogAccess(self._logs, SINCE_08, ownership=ownership),
-            topics=self._topics,
-            fetches=self._fetches,
-            turns=FetchTurns(),
-            metadata_cache=MetadataCache(config.node_id, ownership),
-            groups=self._coordinators.groups,
-            producer_ids=self._coordinators.producer_ids,
-            transactions=self._coordinators.transactions,
+            config=config, settings=self._settings, clock=self._clock, metrics=self.metrics,
+            logs=LogAccess(self._logs, SINCE_08, ownership=ownership), topics=self._topics,
+            fetches=self._fetches, turns=FetchTurns(),
+            metadata_cache=MetadataCache(config.node_id, ownership), groups=self._coordinators.groups,
+            producer_ids=self._coordinators.producer_ids, transactions=self._coordinators.transactions,
             transaction_work=self._coordinators.transaction_work,
-            offset_migration=self._coordinators.offset_migration,
-            cluster_id=self.cluster_id,
+            offset_migration=self._coordinators.offset_migration, cluster_id=self.cluster_id,
             endpoint=lambda: next(iter(self.advertised().values())),
-            zookeeper_offsets=self._zookeeper_offsets,
-            ownership=ownership,
-            credentials=self._credentials,
+            zookeeper_offsets=self._zookeeper_offsets, ownership=ownership, credentials=self._credentials,
             authorizer=self._authorizer,
-        )
+        )  # fmt: skip
         listeners = Listeners(config, self._logs, services, self.advertised, self._timers, self._descriptors)
         self._disk.every("certificates", _CERTIFICATES_SECONDS, listeners.renew_certificates)
         listeners.refresh_keys(self._disk.every)

@@ -90,14 +90,10 @@ class MetadataCache:
             return _Owners(self._node_id, brokers, epochs=topic.epochs)
         shared = ownership.topic(name)
         return _Owners(
-            self._node_id,
-            brokers,
-            () if shared is None else shared.owners,
-            frozenset() if shared is None else shared.pending,
-            ownership.offline,
-            ownership.serves,
+            self._node_id, brokers, () if shared is None else shared.owners,
+            frozenset() if shared is None else shared.pending, ownership.offline, ownership.serves,
             topic.epochs if shared is None else shared.stored.epochs,
-        )
+        )  # fmt: skip
 
     def _forget(self, key: tuple[str, int, int]) -> None:
         found = self._kept.pop(key, None)
@@ -107,12 +103,9 @@ class MetadataCache:
 
 def _described(name: str, topic: StoredTopic, operations: int, owners: _Owners) -> api.MetadataResponseTopic:
     return api.MetadataResponseTopic(
-        name=name,
-        topic_id=topic.topic_id,
-        is_internal=name in INTERNAL_TOPICS,
-        partitions=tuple(_partitions(name, topic, owners)),
-        topic_authorized_operations=operations,
-    )
+        name=name, topic_id=topic.topic_id, is_internal=name in INTERNAL_TOPICS,
+        partitions=tuple(_partitions(name, topic, owners)), topic_authorized_operations=operations,
+    )  # fmt: skip
 
 
 def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[api.MetadataResponsePartition]:
@@ -120,17 +113,11 @@ def _partitions(name: str, topic: StoredTopic, owners: _Owners) -> Iterator[api.
         owner, epoch = owners.owner(number), owners.epochs.get(number, 0)
         if owners.leads(owner, TopicPartition(name, number)):
             yield api.MetadataResponsePartition(
-                partition_index=number,
-                leader_id=owner,
-                leader_epoch=epoch,
-                replica_nodes=(owner,),
+                partition_index=number, leader_id=owner, leader_epoch=epoch, replica_nodes=(owner,),
                 isr_nodes=(owner,),
-            )
+            )  # fmt: skip
         else:  # the owner is not in this response, or cannot serve the partition
             yield api.MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=number,
-                leader_id=-1,
-                leader_epoch=epoch,
-                replica_nodes=() if owner < 0 else (owner,),
-            )
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE, partition_index=number, leader_id=-1,
+                leader_epoch=epoch, replica_nodes=() if owner < 0 else (owner,),
+            )  # fmt: skip

@@ -47,15 +47,11 @@ def encode_value(transaction: Transaction) -> bytes:
     partitions = tuple(_Partitions(topic, tuple(p.partition for p in group)) for topic, group in topics)
     version = 0 if transaction.last_producer_id < 0 else _FLEXIBLE
     value = _Value(
-        producer_id=transaction.producer_id,
-        previous_producer_id=transaction.last_producer_id,
-        epoch=transaction.epoch,
-        timeout_ms=transaction.timeout_ms,
-        state=transaction.state,
+        producer_id=transaction.producer_id, previous_producer_id=transaction.last_producer_id,
+        epoch=transaction.epoch, timeout_ms=transaction.timeout_ms, state=transaction.state,
         partitions=None if transaction.state is CoordinatorState.EMPTY else partitions,
-        changed_ms=transaction.changed_ms,
-        started_ms=transaction.started_ms,
-    )
+        changed_ms=transaction.changed_ms, started_ms=transaction.started_ms,
+    )  # fmt: skip
     return state_records.encode_struct(value, version, flexible=version == _FLEXIBLE)
 
 

@@ -192,12 +192,9 @@ class ProducerState:
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, len(self._producers)))
         for producer_id, producer in self._producers.items():
             out += _SNAPSHOT_PRODUCER.pack(
-                producer_id,
-                producer.epoch,
-                producer.last_timestamp_ms,
-                len(producer.batches),
+                producer_id, producer.epoch, producer.last_timestamp_ms, len(producer.batches),
                 self._open.get(producer_id, _NONE_OPEN),
-            )
+            )  # fmt: skip
             for batch in producer.batches:
                 out += _SNAPSHOT_BATCH.pack(*batch)
         return bytes(out)

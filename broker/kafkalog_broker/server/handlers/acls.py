@@ -66,14 +66,10 @@ def _authorizer_of(operation: Operation, ctx: Context) -> Authorizer:
 def _filter_of(request: api.DescribeAclsRequest | api.DeleteAclsFilter) -> AclFilter:
     try:
         return AclFilter(
-            ResourceType(request.resource_type_filter),
-            request.resource_name_filter,
-            PatternType(request.pattern_type_filter),
-            request.principal_filter,
-            request.host_filter,
-            Operation(request.operation),
-            Permission(request.permission_type),
-        )
+            ResourceType(request.resource_type_filter), request.resource_name_filter,
+            PatternType(request.pattern_type_filter), request.principal_filter, request.host_filter,
+            Operation(request.operation), Permission(request.permission_type),
+        )  # fmt: skip
     except ValueError as e:
         raise InvalidRequest(f"the filter has an unknown element: {e}") from e
 
@@ -107,14 +103,10 @@ def create_acls(request: api.CreateAclsRequest, ctx: Context) -> api.CreateAclsR
 def _new_acl(creation: api.AclCreation) -> Acl:
     try:
         acl = Acl(
-            ResourceType(creation.resource_type),
-            creation.resource_name,
-            PatternType(creation.resource_pattern_type),
-            creation.principal,
-            creation.host,
-            Operation(creation.operation),
-            Permission(creation.permission_type),
-        )
+            ResourceType(creation.resource_type), creation.resource_name,
+            PatternType(creation.resource_pattern_type), creation.principal, creation.host,
+            Operation(creation.operation), Permission(creation.permission_type),
+        )  # fmt: skip
         check_new(acl)
     except ValueError as e:
         raise InvalidRequest(str(e)) from e
@@ -152,11 +144,6 @@ def delete_acls(request: api.DeleteAclsRequest, ctx: Context) -> api.DeleteAclsR
 
 def _deleted_acl(acl: Acl) -> api.DeleteAclsMatchingAcl:
     return api.DeleteAclsMatchingAcl(
-        resource_type=acl.resource_type,
-        resource_name=acl.name,
-        pattern_type=acl.pattern_type,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
+        resource_type=acl.resource_type, resource_name=acl.name, pattern_type=acl.pattern_type,
+        principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission,
+    )  # fmt: skip

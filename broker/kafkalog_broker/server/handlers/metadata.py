@@ -295,12 +295,9 @@ def find_coordinator(request: api.FindCoordinatorRequest, ctx: Context) -> api.F
         )
     one = _find_coordinator(request.key, request.key_type, ctx)
     return api.FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host,
         port=one.port,
-    )
+    )  # fmt: skip
 
 
 def _find_coordinator(key: str, key_type: int, ctx: Context) -> api.Coordinator:
