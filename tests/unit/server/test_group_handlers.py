@@ -34,6 +34,8 @@ class Asked:
     def demand(self, *_: Any) -> None:
         """Everybody may do everything."""
 
+    denied = demand
+
     def check_size(self) -> None:
         """No request is too large."""
 
