@@ -38,7 +38,6 @@ class Benchmark(NamedTuple):
 
     @property
     def run(self) -> Callable[[int], Sequence[Row]]:
-        """Takes the rounds."""
         module: Any = import_module(f"benchmarks.{self.module}")
         chosen: Callable[[int], Sequence[Row]] = module.PARTS[self.part] if self.part else module.run
         return chosen
@@ -115,7 +114,6 @@ def results_of(module: str) -> str:
 
 
 def write(benchmark: Benchmark, rows: str) -> None:
-    """Replace the table of a benchmark in the results file of its module."""
     titles = [b.title for b in BENCHMARKS if b.module == benchmark.module]
     new = {benchmark.title: chapter(benchmark.title, benchmark.name, rows)}
     page = renewed(results_of(benchmark.module), benchmark.module, titles, new)

@@ -22,16 +22,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 
 import crc32c
 
-_ORDER = struct.Struct(">QQ")
-"""What a client asks for: bytes in all, bytes per call."""
+from benchmarks.raw_client import connected
+
+_ORDER = struct.Struct(">QQ")  # what a client asks for: bytes in all, bytes per call
 
 _RECEIVE_BYTES = 1 << 20
-_STAGE_BYTES = 64 << 10
-"""What is encrypted at once: neither more nor less is faster."""
+_STAGE_BYTES = 64 << 10  # what is encrypted at once: neither more nor less is faster
 
 
 class Peer:
@@ -48,13 +47,11 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """The process of the loop."""
         return self._process.pid
 
     def connect(self, total_bytes: int, call_bytes: int) -> socket.socket:
         """A connection on which the loop has been told what is wanted."""
-        sock = socket.create_connection(("127.0.0.1", self.port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = connected(self.port)
         sock.sendall(_ORDER.pack(total_bytes, call_bytes))
         return sock
 
@@ -99,9 +96,7 @@ class Peer:
     def __enter__(self) -> Peer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.wait()
         if self._process.stdout is not None:

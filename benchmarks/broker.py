@@ -21,7 +21,7 @@ import psutil
 from confluent_kafka import Producer
 
 from benchmarks.bare_loops import Peer
-from benchmarks.harness import Measurement, Row, compare, table
+from benchmarks.harness import LIMIT, Row, compare, cost, in_turn
 from benchmarks.raw_client import RawClient, batch, encode, fetch_request, produce_request
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -83,13 +83,10 @@ def _fetch_row(client: RawClient, sender: Peer, rounds: int) -> Row:
         seconds, received = client.fetch(requests)
         return seconds * ROUND_BYTES / received  # a fetch is a little below 1 MiB: whole batches
 
-    measured = in_turn(
-        {"broker": ours, "bare sendfile loop": lambda: sender.fetch(ROUND_BYTES, FETCH_BYTES)},
-        ROUND_BYTES,
-        rounds,
-    )
+    contestants = {"broker": ours, "bare sendfile loop": lambda: sender.fetch(ROUND_BYTES, FETCH_BYTES)}
+    measured = in_turn(contestants, rounds, ROUND_BYTES)
     client.delete_topic("fetched")
-    return compare("fetch, 1 MiB", *measured, goal=0.9, unit="MB/s", scale=1e-6)
+    return compare("fetch, 1 MiB", *measured.values(), "MB/s", 0.9)
 
 
 def _produce_row(broker: int, client: RawClient, store: Peer, size: int, goal: float, rounds: int) -> Row:
@@ -101,9 +98,9 @@ def _produce_row(broker: int, client: RawClient, store: Peer, size: int, goal: f
     cpu: dict[int, list[float]] = {broker: [], store.pid: []}
 
     def costed(pid: int, call: Callable[[], float]) -> float:
-        before = _cpu_seconds(pid)
+        before = processor_seconds(pid)
         seconds = call()
-        cpu[pid].append((_cpu_seconds(pid) - before) / count * 1e6)
+        cpu[pid].append((processor_seconds(pid) - before) / count * 1e6)
         return seconds
 
     def produced() -> float:
@@ -112,22 +109,14 @@ def _produce_row(broker: int, client: RawClient, store: Peer, size: int, goal: f
         client.delete_topic("stored")
         return seconds * size / len(data)
 
-    def ours() -> float:
-        return costed(broker, produced)
-
-    def bare() -> float:
-        return costed(store.pid, lambda: store.store(ROUND_BYTES, size))
-
-    measured = in_turn({"broker": ours, "bare socket-crc-file loop": bare}, ROUND_BYTES, rounds)
-    spent, least = statistics.median(cpu[broker]), statistics.median(cpu[store.pid])
-    return compare(
-        f"produce, {size >> 10} KiB",
-        *measured,
-        goal=goal,
-        unit="MB/s",
-        scale=1e-6,
-        note=f"CPU {spent:.0f} us a request, the loop's {least:.0f}",
-    )
+    contestants = {
+        "broker": lambda: costed(broker, produced),
+        "bare socket-crc-file loop": lambda: costed(store.pid, lambda: store.store(ROUND_BYTES, size)),
+    }
+    measured = in_turn(contestants, rounds, ROUND_BYTES)
+    spent, least = (statistics.median(each) for each in cpu.values())
+    note = f"CPU {spent:.0f} us a request, the loop's {least:.0f}"
+    return compare(f"produce, {size >> 10} KiB", *measured.values(), "MB/s", goal, note)
 
 
 def librdkafka(directory: Path, rounds: int) -> list[Row]:
@@ -142,9 +131,9 @@ def librdkafka(directory: Path, rounds: int) -> list[Row]:
 
             def ours(size: int = size, count: int = count, cpu: list[float] = cpu) -> float:
                 client.create_topic("produced", partitions=4)
-                before = _cpu_seconds(broker.pid)
+                before = processor_seconds(broker.pid)
                 seconds = _librdkafka_seconds({"bootstrap.servers": broker.bootstrap_servers}, size, count)
-                cpu.append((_cpu_seconds(broker.pid) - before) / count * 1e6)
+                cpu.append((processor_seconds(broker.pid) - before) / count * 1e6)
                 client.delete_topic("produced")
                 return seconds
 
@@ -153,16 +142,10 @@ def librdkafka(directory: Path, rounds: int) -> list[Row]:
                     {"bootstrap.servers": "replaced by the mock", "test.mock.num.brokers": 1}, size, count
                 )
 
-            measured = in_turn({"broker": ours, "librdkafka's mock broker": mock}, count, rounds)
-            row = compare(
-                f"librdkafka produces {size} B messages",
-                *measured,
-                goal=goal,
-                unit="k messages/s",
-                scale=1e-3,
-                note=f"broker CPU {statistics.median(cpu):.2f} s per million",
-            )
-            rows.append(row)
+            measured = in_turn({"broker": ours, "librdkafka's mock broker": mock}, rounds, count)
+            question = f"librdkafka produces {size} B messages"
+            note = f"broker CPU {statistics.median(cpu):.2f} s per million"
+            rows.append(compare(question, *measured.values(), "k messages/s", goal, note))
     return rows
 
 
@@ -203,37 +186,22 @@ def small_requests(directory: Path, rounds: int, count: int = 2000) -> list[Row]
         client.create_topic("small")
         answer_bytes = client.answer_bytes(frame)
 
-        def ours() -> float:
-            return statistics.median(client.round_trips(frame, count))
+        def microseconds() -> list[float]:
+            contestants = {
+                "broker": lambda: statistics.median(client.round_trips(frame, count)),
+                "bare echo": lambda: statistics.median(echo.round_trips(count, len(frame), answer_bytes)),
+            }
+            return [one.median * 1e6 for one in in_turn(contestants, rounds).values()]
 
-        def bare() -> float:
-            return statistics.median(echo.round_trips(count, len(frame), answer_bytes))
-
-        broker_alone, loop = in_turn({"broker": ours, "bare echo": bare}, 1, rounds)
+        alone, loop = microseconds()
         with contextlib.ExitStack() as connections:
             for _ in range(IDLE_CONNECTIONS):
                 connections.enter_context(RawClient(broker.port))
-            crowded, _ = in_turn({"with idle connections": ours, "bare echo": bare}, 1, rounds)
-    micro = 1e6
+            crowded, _ = microseconds()
+    beside = f"the same beside {IDLE_CONNECTIONS} idle connections"
     return [
-        Row(
-            "median latency of a 100 B produce request",
-            broker_alone.median * micro,
-            loop.median * micro,
-            loop.median / broker_alone.median,
-            0.71,
-            "us",
-            "peer: bare echo; ratio = peer / ours",
-        ),
-        Row(
-            f"the same beside {IDLE_CONNECTIONS} idle connections",
-            crowded.median * micro,
-            broker_alone.median * micro,
-            broker_alone.median / crowded.median,
-            0.9,
-            "us",
-            "peer: ourselves without them; ratio = peer / ours",
-        ),
+        cost("median latency of a 100 B produce request", alone, loop, "us", 0.71, "peer: bare echo"),
+        cost(beside, crowded, alone, "us", 0.9, "peer: ourselves without them"),
     ]
 
 
@@ -253,16 +221,7 @@ def memory(directory: Path) -> Row:
             largest = max(largest, process.memory_info().rss)
     if received < LARGE_LOG_SEGMENTS << 30:
         raise RuntimeError(f"only {received} bytes of the log were served")
-    mib = largest / (1 << 20)
-    return Row(
-        "resident memory while 10 GiB are served",
-        mib,
-        MEMORY_LIMIT_MIB,
-        MEMORY_LIMIT_MIB / mib,
-        1.0,
-        "MiB",
-        "peer: the limit; ratio = limit / ours",
-    )
+    return cost("resident memory while 10 GiB are served", largest / 2**20, MEMORY_LIMIT_MIB, "MiB", 1.0)
 
 
 def _write_large_log(directory: Path) -> int:
@@ -305,29 +264,9 @@ def start_time(directory: Path, rounds: int) -> Row:
             with RawClient(broker.port) as client:
                 client.call(produce_request("many", data, [MANY_PARTITIONS - 1]))
             seconds.append(time.perf_counter() - started)
-    took = statistics.median(seconds)
-    return Row(
-        f"start with {MANY_PARTITIONS} partitions, {DESCRIPTORS} descriptors",
-        took,
-        1.0,
-        1.0 / took,
-        1.0,
-        "s",
-        "from exec to the first answer; peer: the limit; ratio = limit / ours",
-    )
-
-
-def in_turn(
-    contestants: Mapping[str, Callable[[], float]], amount: float, rounds: int
-) -> tuple[Measurement, Measurement]:
-    """As `harness.interleave`, for two contestants who themselves know how long they took."""
-    measured = [Measurement(name, amount) for name in contestants]
-    for number in range(rounds + 1):
-        for one, call in zip(measured, contestants.values(), strict=True):
-            took = call()
-            if number:
-                one.seconds.append(took)
-    return measured[0], measured[1]
+    question = f"start with {MANY_PARTITIONS} partitions, {DESCRIPTORS} descriptors"
+    note = f"from exec to the first answer; {LIMIT}"
+    return cost(question, statistics.median(seconds), 1.0, "s", 1.0, note)
 
 
 @contextlib.contextmanager
@@ -374,10 +313,6 @@ def _descriptors(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _cpu_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
-
-
-if __name__ == "__main__":
-    print(table(run()))

@@ -37,7 +37,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.harness import Measurement, Row, compare, table
+from benchmarks.broker import processor_seconds
+from benchmarks.harness import Measurement, Row, compare, cost, shown, table
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch, java
@@ -55,8 +56,7 @@ _RATE = re.compile(r"([\d.]+) records/sec")
 class Work:
     """What clients do in one round, ``messages`` in all."""
 
-    kind: str
-    """``produce``, ``single`` (one record a request, each awaited) or ``consume``."""
+    kind: str  # ``produce``, ``single`` (one record a request, each awaited) or ``consume``
     clients: int
     partitions: int
     messages: int
@@ -64,7 +64,6 @@ class Work:
 
     @property
     def question(self) -> str:
-        """As the table calls it."""
         kind = {"single": "one record a request"}.get(self.kind, self.kind)
         more = ", ".join(f"{name}={value}" for name, value in self.properties.items())
         clients = "1 client" if self.clients == 1 else f"{self.clients} clients"
@@ -87,8 +86,7 @@ WORKS = {
 """What librdkafka is asked for, by part; a consumer without a partition of its own reads one again."""
 
 
-Only = re.Pattern[str]
-"""Which lines are wanted: those whose names it is found in."""
+Only = re.Pattern[str]  # which lines are wanted: those whose names it is found in
 
 _ALL = re.compile("")
 
@@ -97,36 +95,26 @@ def _librdkafka(part: str, rounds: int, only: Only = _ALL) -> list[Row]:
     works = [work for work in WORKS[part] if only.search(work.question)]
     if not works:
         return []
-    with tempfile.TemporaryDirectory() as name, both(fetch(KAFKA), Path(name)) as brokers:
+    with both(fetch(KAFKA)) as brokers:
         contest = Contest(brokers, rounds)
-        return [_shown(contest.of_librdkafka(work)) for work in works]
+        return [row for work in works for row in shown([contest.of_librdkafka(work)])]
 
 
 _START, _MEMORY = "start, until it serves", "memory afterwards"
-_PARTITIONS = (1, 100)
 
 
 def _tools(rounds: int, only: Only = _ALL) -> list[Row]:
     """Kafka's own tools, how soon a broker serves, and what it holds after all that."""
     jars = fetch(KAFKA)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        rows = [_shown(_start_time(jars, directory))] if only.search(_START) else []
-        with both(jars, directory) as brokers:
-            contest = Contest(brokers, rounds)
-            lines = [
-                *(
-                    (_tool_line("producer", n), partial(contest.of_producer_tool, jars, n))
-                    for n in _PARTITIONS
-                ),
-                *(
-                    (_tool_line("consumer", n), partial(contest.of_consumer_tool, jars, n))
-                    for n in _PARTITIONS
-                ),
-                (_MEMORY, contest.memory),
-            ]
-            rows += [_shown(measure()) for line, measure in lines if only.search(line)]
-        return rows
+    rows = shown([_start_time(jars)]) if only.search(_START) else []
+    with both(jars) as brokers:
+        contest = Contest(brokers, rounds)
+        tools = (("producer", contest.of_producer_tool), ("consumer", contest.of_consumer_tool))
+        lines = [
+            *((_tool_line(kind, n), partial(of_tool, jars, n)) for kind, of_tool in tools for n in (1, 100)),
+            (_MEMORY, contest.memory),
+        ]
+        return rows + [row for line, measure in lines if only.search(line) for row in shown([measure()])]
 
 
 def _tool_line(kind: str, partitions: int) -> str:
@@ -140,49 +128,51 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
 """Each a chapter of its own, of some five minutes with five rounds."""
 
 
-def _shown(row: Row) -> Row:
-    """As it is found: all of it takes long."""
-    print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
-    return row
-
-
 @dataclass(frozen=True)
 class Served:
-    """A broker that runs."""
-
     servers: str
     pid: int
+    data: Path
+
+    @property
+    def port(self) -> int:
+        return int(self.servers.rpartition(":")[2])
 
 
 @contextmanager
-def both(jars: Path, directory: Path) -> Iterator[dict[str, Served]]:
-    """Both brokers, by name."""
-    kafka = ApacheKafka(jars, directory / "kafka", options=AS_SHIPPED)
-    with start_broker({"log.retention.ms": -1}, data_dir=directory / "ours") as ours:
-        kafka.start()
-        try:
-            yield {
-                OURS: Served(ours.bootstrap_servers, ours.pid),
-                PEER: Served(kafka.bootstrap_servers, kafka.pid),
-            }
-        finally:
-            kafka.stop()
+def both(
+    jars: Path, peer: str = PEER, properties: Mapping[str, str] | None = None, **of_kafka: str
+) -> Iterator[dict[str, Served]]:
+    """Both brokers, by name; ``properties`` are of ours."""
+    with tempfile.TemporaryDirectory() as directory:
+        data = Path(directory, "ours")
+        kafka = ApacheKafka(jars, Path(directory, "kafka"), options=AS_SHIPPED, **of_kafka)
+        with start_broker({"log.retention.ms": -1, **(properties or {})}, data_dir=data) as ours:
+            kafka.start()
+            try:
+                yield {
+                    OURS: Served(ours.bootstrap_servers, ours.pid, data),
+                    peer: Served(kafka.bootstrap_servers, kafka.pid, kafka.data_dir),
+                }
+            finally:
+                kafka.stop()
 
 
-def _start_time(jars: Path, directory: Path) -> Row:
+def _start_time(jars: Path) -> Row:
     times: dict[str, list[float]] = {OURS: [], PEER: []}
-    for number in range(_STARTS):
-        began = time.perf_counter()
-        ours = start_broker(data_dir=directory / f"start-{number}")
-        times[OURS].append(time.perf_counter() - began)
-        ours.stop()
-        kafka = ApacheKafka(jars, directory / f"start-kafka-{number}", options=AS_SHIPPED)
-        began = time.perf_counter()
-        kafka.start()
-        times[PEER].append(time.perf_counter() - began)
-        kafka.stop()
-    mine, peer = (statistics.median(times[name]) for name in (OURS, PEER))
-    return Row(_START, mine, peer, peer / mine, GOAL, "s", f"peer: {PEER}")
+    for _ in range(_STARTS):
+        with tempfile.TemporaryDirectory() as directory:
+            began = time.perf_counter()
+            ours = start_broker(data_dir=Path(directory, "ours"))
+            times[OURS].append(time.perf_counter() - began)
+            ours.stop()
+            kafka = ApacheKafka(jars, Path(directory, "kafka"), options=AS_SHIPPED)
+            began = time.perf_counter()
+            kafka.start()
+            times[PEER].append(time.perf_counter() - began)
+            kafka.stop()
+    mine, peer = map(statistics.median, times.values())
+    return cost(_START, mine, peer, "s", GOAL, f"peer: {PEER}")
 
 
 class Contest:
@@ -194,7 +184,6 @@ class Contest:
         self._topics = 0
 
     def of_librdkafka(self, work: Work) -> Row:
-        """One row: the clients' rate."""
         topics = {name: self._topic(name, work.partitions) for name in self._brokers}
         if work.kind == "consume":
             filled = Work("produce", 1, work.partitions, work.messages)
@@ -246,23 +235,21 @@ class Contest:
         return self._measured(_tool_line("consumer", partitions), count, ask)
 
     def memory(self) -> Row:
-        """What each holds after all that."""
         held = {
             name: psutil.Process(each.pid).memory_info().rss / 2**20 for name, each in self._brokers.items()
         }
-        ratio = held[PEER] / held[OURS]
-        return Row(_MEMORY, held[OURS], held[PEER], ratio, GOAL, "MiB", f"peer: {PEER}")
+        return cost(_MEMORY, held[OURS], held[PEER], "MiB", GOAL, f"peer: {PEER}")
 
     def _measured(self, question: str, amount: int, ask: Callable[[str], tuple[float, float]]) -> Row:
         measured = {name: Measurement(name, amount) for name in self._brokers}
         spent: dict[str, list[tuple[float, float]]] = {name: [] for name in self._brokers}
         for number in range(1 + self._rounds):
             for name, broker in self._brokers.items():
-                before = _processor(broker.pid)
+                before = processor_seconds(broker.pid)
                 seconds, clients = ask(name)
                 if number:
                     measured[name].seconds.append(seconds)
-                    spent[name].append((_processor(broker.pid) - before, clients))
+                    spent[name].append((processor_seconds(broker.pid) - before, clients))
         medians = {
             name: [statistics.median(each) for each in zip(*spent[name], strict=True)] for name in spent
         }
@@ -270,10 +257,8 @@ class Contest:
             f"{medians[name][0]:.2f} + {medians[name][1]:.2f} s" for name in (OURS, PEER)
         )
         broker, clients = medians[PEER]
-        return compare(
-            question, measured[OURS], measured[PEER], goal=FREE_GOAL if broker > clients else GOAL,
-            unit="k messages/s", scale=1e-3, note=note,
-        )  # fmt: skip
+        goal = FREE_GOAL if broker > clients else GOAL
+        return compare(question, measured[OURS], measured[PEER], "k messages/s", goal, note)
 
     def _topic(self, name: str, partitions: int) -> str:
         self._topics += 1
@@ -283,11 +268,6 @@ class Contest:
 
 
 _TOOL = ("-Xmx512m",)
-
-
-def _processor(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
 
 
 def _ran(command: list[str]) -> tuple[str, float]:
@@ -304,7 +284,6 @@ def _ran(command: list[str]) -> tuple[str, float]:
 
 
 def _clients(servers: str, topic: str, work: Work) -> dict[str, float]:
-    """Seconds and processor seconds that the clients took."""
     task = json.dumps([servers, topic, asdict(work)])
     command = [sys.executable, "-c", "from benchmarks.broker_and_kafka import serve_clients; serve_clients()"]
     done = subprocess.run(
@@ -410,7 +389,6 @@ def _check(left: int) -> None:
 
 
 def main() -> None:
-    """Print the lines that are wanted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.broker_and_kafka")
     parser.add_argument("--only", type=re.compile, default=_ALL, help="lines that this is found in")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each broker (default: 5)")

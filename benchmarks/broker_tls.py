@@ -18,12 +18,11 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 from benchmarks.bare_loops import Peer, shake_hands
-from benchmarks.broker import FETCH_BYTES, ROUND_BYTES, apart, in_turn, scratch
-from benchmarks.harness import Measurement, Row, compare, table
-from benchmarks.raw_client import RawClient, batch, encode, fetch_request
+from benchmarks.broker import FETCH_BYTES, ROUND_BYTES, apart, scratch
+from benchmarks.harness import Row, compare, cost, in_turn
+from benchmarks.raw_client import RawClient, batch, connected, encode, fetch_request
 from kafkalog_broker.disk.filesystem import FileSystem
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.security.authority import make
@@ -41,8 +40,7 @@ _WINDOW = 3
 _CONNECTIONS = 40
 _START_SECONDS, _CONNECTION_SECONDS = 1.0, 0.010
 _HEADER_BYTES = 5
-_NOT_PLAIN_BYTES = 17
-"""Of a record of TLS 1.3: its inner type and the tag."""
+_NOT_PLAIN_BYTES = 17  # of a record of TLS 1.3: its inner type and the tag.
 
 
 class CountingClient:
@@ -63,7 +61,6 @@ class CountingClient:
         self._skip = 0
 
     def send(self, frame: bytes) -> None:
-        """Encrypt and send it."""
         self._tls.write(frame)
         self._sock.sendall(self._outgoing.read())
 
@@ -94,9 +91,7 @@ class CountingClient:
     def __enter__(self) -> CountingClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._sock.close()
 
 
@@ -111,7 +106,7 @@ def bare_seconds(sender: Peer, certificates: Path) -> float:
 
 def broker_seconds(port: int, certificates: Path, frames: Sequence[bytes], answer_bytes: int) -> float:
     """Of one fetch after the other, each answered with ``answer_bytes``, `_WINDOW` of them under way."""
-    with CountingClient(_connected(port), certificates) as client:
+    with CountingClient(connected(port), certificates) as client:
         client.send(frames[0])
         client.decrypted(answer_bytes)
         started, total, sent = time.perf_counter(), 0, 0
@@ -124,7 +119,6 @@ def broker_seconds(port: int, certificates: Path, frames: Sequence[bytes], answe
 
 
 def run(rounds: int = 7) -> list[Row]:
-    """All rows; about a minute."""
     with scratch() as directory:
         made = make([_HOST])
         source, certificates = directory / "source", directory / "ca.pem"
@@ -160,19 +154,15 @@ def fetch(directory: Path, source: Path, certificates: Path, rounds: int) -> lis
             took = broker_seconds(broker.port_of("SSL"), certificates, frames, answer_bytes)
             return took * ROUND_BYTES / received
 
-        beside = in_turn(
-            {"broker": ours, "bare MemoryBIO loop": lambda: bare_seconds(sender, certificates)},
-            ROUND_BYTES,
-            rounds,
-        )
-        without = in_turn(
-            {"broker": ours, "without TLS": lambda: plain.fetch(requests)[0] * ROUND_BYTES / received},
-            ROUND_BYTES,
-            rounds,
-        )
+        def without_tls() -> float:
+            return plain.fetch(requests)[0] * ROUND_BYTES / received
+
+        bare = {"broker": ours, "bare MemoryBIO loop": lambda: bare_seconds(sender, certificates)}
+        beside = in_turn(bare, rounds, ROUND_BYTES)
+        without = in_turn({"broker": ours, "without TLS": without_tls}, rounds, ROUND_BYTES)
     return [
-        compare("fetch over TLS, 1 MiB", *beside, goal=0.8, unit="MB/s", scale=1e-6),
-        compare("the same, beside no TLS", *without, goal=None, unit="MB/s", scale=1e-6),
+        compare("fetch over TLS, 1 MiB", *beside.values(), "MB/s", 0.8),
+        compare("the same, beside no TLS", *without.values(), "MB/s"),
     ]
 
 
@@ -186,7 +176,7 @@ def start(directory: Path, certificates: Path, rounds: int) -> Row:
             broker.start()
             _answered(broker.port, _client_config(broker.port, certificates, "SSL"))
             seconds.append(time.perf_counter() - began)
-    return _limited("start with TLS", Measurement("broker", 1, seconds), _START_SECONDS)
+    return cost("start with TLS", statistics.median(seconds), _START_SECONDS, "s", 1.0)
 
 
 def connection(directory: Path, certificates: Path, rounds: int) -> Row:
@@ -209,8 +199,8 @@ def connection(directory: Path, certificates: Path, rounds: int) -> Row:
                 _answered(broker.port, config)
                 samples.append(time.perf_counter() - began)
             medians.append(statistics.median(samples))
-    took = Measurement("broker", 1, medians)
-    return _limited(f"connection to first answer, TLS and {_MECHANISM}", took, _CONNECTION_SECONDS)
+    question = f"connection to first answer, TLS and {_MECHANISM}"
+    return cost(question, 1000 * statistics.median(medians), 1000 * _CONNECTION_SECONDS, "ms", 1.0)
 
 
 def _broker(data_dir: Path, *listeners: str) -> EmbeddedBroker:
@@ -238,19 +228,3 @@ def _client_config(port: int, certificates: Path, protocol: str) -> ConsumerConf
 def _answered(port: int, config: ConsumerConfig) -> None:
     with contextlib.closing(Connection(_HOST, port, config)) as opened:
         opened.request(MetadataRequest(topics=()))
-
-
-def _connected(port: int) -> socket.socket:
-    sock = socket.create_connection((_HOST, port), timeout=60)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-def _limited(question: str, took: Measurement, limit: float) -> Row:
-    note = "peer: the limit; ratio = limit / ours"
-    unit, scale = ("ms", 1000.0) if limit < 1 else ("s", 1.0)
-    return Row(question, took.median * scale, limit * scale, limit / took.median, 1.0, unit, note)
-
-
-if __name__ == "__main__":
-    print(table(run()))

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.harness import Row, table
+from benchmarks.broker_and_kafka import OURS, Served, both
+from benchmarks.harness import Row, cost, shown
 from benchmarks.raw_client import RawClient, encode, produce_request
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem
@@ -44,10 +45,9 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.types import NewRecord, TopicPartition
-from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch
+from tests.support.foreign.apache_kafka import fetch
 
-KAFKA = "3.9.1"
-OURS, PEER = "ours", f"Apache Kafka {KAFKA}"
+PEER = "Apache Kafka 3.9.1"
 SEGMENT_BYTES = 32 << 20
 BATCH_BYTES = 16 << 10
 SIZES = {1000: (256 << 20, 100.0), 100: (96 << 20, 15.0)}
@@ -56,20 +56,6 @@ LATENCY_GOAL_MS = 5.0
 COMMITS, KEYS = 1_000_000, 50_000
 _TIMEOUT_SECONDS = 120
 _PACE_SECONDS = 0.002
-
-
-@dataclass(frozen=True)
-class Served:
-    """A broker that runs."""
-
-    servers: str
-    pid: int
-    data: Path
-
-    @property
-    def port(self) -> int:
-        """Its port."""
-        return int(self.servers.rpartition(":")[2])
 
 
 @dataclass(frozen=True)
@@ -121,7 +107,6 @@ def _fill(client: RawClient, name: str, value_bytes: int, total: int) -> None:
 
 
 def _full_segments(data: Path, name: str) -> int:
-    """Bytes of all but the last segment."""
     (directory,) = (path for path in data.iterdir() if path.is_dir() and _is_partition(path.name, name))
     segments = sorted([*directory.glob("*.kafka"), *directory.glob("*.log")])
     return sum(path.stat().st_size for path in segments[:-1])
@@ -178,37 +163,20 @@ def _processor(pid: int) -> float:
 
 
 def cleaning(rounds: int) -> list[Row]:
-    """Rates and latencies, in turn with Apache Kafka."""
-    with tempfile.TemporaryDirectory() as scratch:
-        return _in_turn(Path(scratch), rounds)
-
-
-def _in_turn(directory: Path, rounds: int) -> list[Row]:
-    backoff = {"log.cleaner.backoff.ms": "50"}
-    kafka = ApacheKafka(
-        fetch(), directory / "kafka", options=AS_SHIPPED, log_cleaner_backoff_ms="50",
-        log_segment_delete_delay_ms="0",
-    )  # fmt: skip
-    with start_broker({**backoff, "log.retention.ms": -1}, data_dir=directory / "ours") as ours:
-        brokers = {OURS: Served(ours.bootstrap_servers, ours.pid, directory / "ours")}
-        try:
-            kafka.start()
-            brokers[PEER] = Served(kafka.bootstrap_servers, kafka.pid, kafka.data_dir)
-            for each in brokers.values():
-                create_topics(each.servers, [NewTopic("others", 1, 1)])
-            rows = []
-            for value_bytes, (total, goal) in SIZES.items():
-                found: dict[str, list[Round]] = {name: [] for name in brokers}
-                for number in range(rounds + 1):
-                    for name, each in brokers.items():
-                        measured = cleaned(each, f"c-{value_bytes}-{number}", value_bytes, total, "others")
-                        if number:
-                            found[name].append(measured)
-                rows += _rows(value_bytes, goal, found)
-                print(table(rows[-3:]), file=sys.stderr, flush=True)
-            return rows
-        finally:
-            kafka.stop()
+    of_kafka = {"log_cleaner_backoff_ms": "50", "log_segment_delete_delay_ms": "0"}
+    rows: list[Row] = []
+    with both(fetch(), PEER, {"log.cleaner.backoff.ms": "50"}, **of_kafka) as brokers:
+        for each in brokers.values():
+            create_topics(each.servers, [NewTopic("others", 1, 1)])
+        for value_bytes, (total, goal) in SIZES.items():
+            found: dict[str, list[Round]] = {name: [] for name in brokers}
+            for number in range(rounds + 1):
+                for name, each in brokers.items():
+                    measured = cleaned(each, f"c-{value_bytes}-{number}", value_bytes, total, "others")
+                    if number:
+                        found[name].append(measured)
+            rows += shown(_rows(value_bytes, goal, found))
+    return rows
 
 
 def _rows(value_bytes: int, goal: float, found: Mapping[str, list[Round]]) -> list[Row]:
@@ -222,9 +190,9 @@ def _rows(value_bytes: int, goal: float, found: Mapping[str, list[Round]]) -> li
     return [
         Row(f"cleaning, {value_bytes} B, beside the goal", rate, goal, rate / goal, 1.0, "MB/s", spent),
         Row(f"cleaning, {value_bytes} B", rate, peer, rate / peer, None, "MB/s", f"peer: {PEER}"),
-        Row(
+        cost(
             f"others' median latency meanwhile, {value_bytes} B, beside the goal", latency, LATENCY_GOAL_MS,
-            LATENCY_GOAL_MS / latency, 1.0, "ms", f"{PEER}: {median(PEER, 'latency_ms'):.2f} ms; {idle}",
+            "ms", 1.0, f"{PEER}: {median(PEER, 'latency_ms'):.2f} ms; {idle}",
         ),
     ]  # fmt: skip
 
@@ -240,12 +208,11 @@ def offsets(rounds: int) -> list[Row]:
             for _ in range(rounds):
                 with start_broker(data_dir=directory, properties={"log.cleaner.enable": "false"}) as ours:
                     began = time.perf_counter()
-                    _wait_until_loaded(int(ours.bootstrap_servers.rpartition(":")[2]))
+                    _wait_until_loaded(ours.port)
                     times.append(time.perf_counter() - began)
-            seconds = statistics.median(times)
             question = f"offsets of {COMMITS:,} commits by {KEYS:,} keys, {name}, beside the goal"
             note = f"{records / 2**20:.0f} MiB; from the first answer until offsets are answered"
-            rows.append(Row(question, seconds, goal, goal / seconds, 1.0, "s", note))
+            rows.append(cost(question, statistics.median(times), goal, "s", 1.0, note))
     return rows
 
 

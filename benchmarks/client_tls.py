@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import cast
 
-from benchmarks.harness import ROUNDS, Measurement, Row, compare, table
+from benchmarks.bare_loops import shake_hands
+from benchmarks.harness import Row, compare, in_turn
 from kafkalog_broker.security.authority import make
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.tls_transport import TlsTransport
@@ -29,10 +30,10 @@ from pyspark_kafkalog.security.tls import client_context
 
 TOTAL_BYTES = 192 << 20
 FRAME_BYTES = (64 << 10, 1 << 20, 8 << 20)
-_RECORD_BYTES = 128 << 10
-"""Encrypted at once, as a broker does it: records of 16 KiB."""
+_RECORD_BYTES = 128 << 10  # encrypted at once, as a broker does it: records of 16 KiB
 _STAGE_BYTES = 64 << 10
 _HOST = "127.0.0.1"
+_OURS, _BARE, _FILLS, _PLAIN = "TLS", "bare MemoryBIO", "bare MemoryBIO that fills responses", "plain"
 
 
 class Server:
@@ -40,7 +41,7 @@ class Server:
 
     def __init__(self, certificate: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.client_tls", "serve", str(certificate)],
+            [sys.executable, "-m", "benchmarks.client_tls", str(certificate)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.port = int(self._read())
@@ -57,9 +58,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.terminate()
         self._process.wait()
 
@@ -94,14 +93,7 @@ def _encrypted(context: ssl.SSLContext, sock: socket.socket, content: bytes) -> 
     """``content`` as the records of a session whose handshake is made here."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_side=True)
-    while True:
-        try:
-            tls.do_handshake()
-            break
-        except ssl.SSLWantReadError:
-            if outgoing.pending:
-                sock.sendall(outgoing.read())
-            incoming.write(sock.recv(_STAGE_BYTES))
+    shake_hands(sock, tls, incoming, outgoing)
     view = memoryview(content)
     for at in range(0, len(view), _RECORD_BYTES):
         tls.write(view[at : at + _RECORD_BYTES])
@@ -114,15 +106,7 @@ def bare(server: Server, context: ssl.SSLContext, frame_bytes: int, *, fills: bo
     with socket.create_connection((_HOST, server.port)) as sock:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         tls = context.wrap_bio(incoming, outgoing, server_hostname=_HOST)
-        while True:
-            try:
-                tls.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                if outgoing.pending:
-                    sock.sendall(outgoing.read())
-                incoming.write(sock.recv(_STAGE_BYTES))
-        sock.sendall(outgoing.read())
+        shake_hands(sock, tls, incoming, outgoing)
         server.send()
         stage, buffer = memoryview(bytearray(_STAGE_BYTES)), memoryview(bytearray(frame_bytes))
         left, size, at = TOTAL_BYTES + 4 * (TOTAL_BYTES // frame_bytes), len(buffer), 0
@@ -159,8 +143,7 @@ def ours(server: Server, config: ConsumerConfig, frame_bytes: int) -> float:
     return took
 
 
-def run(rounds: int = ROUNDS) -> list[Row]:
-    """A row for each size, and one beside plain connections."""
+def run(rounds: int = 7) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as directory:
         made = make([_HOST, "localhost"])
@@ -175,32 +158,20 @@ def run(rounds: int = ROUNDS) -> list[Row]:
             plain = ConsumerConfig(bootstrap_servers=address)
             context = client_context(secured, str)
             for size in FRAME_BYTES:
-                names = "TLS", "bare MemoryBIO", "bare MemoryBIO that fills responses", "plain"
-                named = {name: Measurement(name, TOTAL_BYTES) for name in names}
-                for number in range(rounds + 1):
-                    took = (
-                        ours(server, secured, size), bare(server, context, size),
-                        bare(server, context, size, fills=True), ours(server, plain, size),
-                    )  # fmt: skip
-                    if number:
-                        for one, seconds in zip(named.values(), took, strict=True):
-                            one.seconds.append(seconds)
+                contestants = {
+                    _OURS: partial(ours, server, secured, size),
+                    _BARE: partial(bare, server, context, size),
+                    _FILLS: partial(bare, server, context, size, fills=True),
+                    _PLAIN: partial(ours, server, plain, size),
+                }
+                took = in_turn(contestants, rounds, TOTAL_BYTES)
                 text = f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
-                rows.append(
-                    compare(
-                        f"client receives responses of {text} over TLS",
-                        named["TLS"], named["bare MemoryBIO"], goal=0.8, unit="MB/s", scale=1e-6,
-                    )
-                )  # fmt: skip
-            rows += [
-                compare(f"the same of {text}", named["TLS"], named[name], goal=None, unit="MB/s", scale=1e-6)
-                for name in names[2:]
-            ]
+                question = f"client receives responses of {text} over TLS"
+                rows.append(compare(question, took[_OURS], took[_BARE], "MB/s", 0.8))
+            for name in (_FILLS, _PLAIN):
+                rows.append(compare(f"the same of {text}", took[_OURS], took[name], "MB/s"))
     return rows
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["serve"]:
-        serve(sys.argv[2])
-    else:
-        print(table(run()))
+    serve(sys.argv[1])

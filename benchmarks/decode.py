@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.harness import Measurement, Row, compare, interleave, repeats, table
+from benchmarks.harness import Measurement, Row, compare, in_stride
 from pyspark_kafkalog.columnar.decoder import KAFKA_07, RecordBatchDecoder
 from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -32,14 +32,13 @@ TOPIC, PARTITION = "measured", 0
 BATCH_BYTES = 64 << 10
 ANSWER_BYTES = 1 << 20
 ANSWERS = 4
-RECORD_OVERHEAD = 20
-"""Bytes of a record beside its value: a key of 10, lengths and deltas."""
-MESSAGE_OVERHEAD = 44
-"""The same of a message of v1."""
+RECORD_OVERHEAD = 20  # bytes of a record beside its value: a key of 10, lengths and deltas
+MESSAGE_OVERHEAD = 44  # the same of a message of v1
 END = (1 << 63) - 1
+OURS, PLAIN, AIOKAFKA = "own, numba", "own, plain", "aiokafka (C)"
+UNIT = "Mrecords/s"
 
-Decoder = Callable[[int, bytes], list[pa.RecordBatch]]
-"""An answer with its first offset to Arrow."""
+Decoder = Callable[[int, bytes], list[pa.RecordBatch]]  # an answer with its first offset to Arrow
 
 
 def answers(
@@ -55,12 +54,8 @@ def answers(
     for _ in range(ANSWERS):
         first, parts, size = offset, [], 0
         while size < ANSWER_BYTES - BATCH_BYTES // 2:
-            rows = [
-                NewRecord(value, b"key-%06d" % (n % 1_000_000), 1_700_000_000_000 + n)
-                for n in range(offset, offset + count)
-            ]
-            batch = encode_batch(rows, codec=codec, base_offset=offset, leader_epoch=0)
-            offset += len(rows)
+            batch = encode_batch(_rows(value, offset, count), codec=codec, base_offset=offset, leader_epoch=0)
+            offset += count
             parts.append(batch)
             size += len(batch)
         made.append((first, b"".join(parts)))
@@ -76,14 +71,18 @@ def answers_of_messages(value_bytes: int, magic: int, codec: Codec) -> list[tupl
     for _ in range(ANSWERS):
         first, parts = offset, []
         for _ in range(ANSWER_BYTES // BATCH_BYTES):
-            rows = [
-                NewRecord(value, b"key-%06d" % (n % 1_000_000), 1_700_000_000_000 + n)
-                for n in range(offset, offset + count)
-            ]
+            rows = _rows(value, offset, count)
             parts.append(legacy.encode_set(rows, magic=magic, codec=codec, base_offset=offset))
             offset += count
         made.append((first, b"".join(parts)))
     return made
+
+
+def _rows(value: bytes, first: int, count: int) -> list[NewRecord]:
+    return [
+        NewRecord(value, b"key-%06d" % (n % 1_000_000), 1_700_000_000_000 + n)
+        for n in range(first, first + count)
+    ]
 
 
 def answers_07(value_bytes: int, codec: Codec = Codec.NONE) -> list[tuple[int, bytes]]:
@@ -95,15 +94,11 @@ def answers_07(value_bytes: int, codec: Codec = Codec.NONE) -> list[tuple[int, b
     return [(number * len(answer), answer) for number in range(ANSWERS)]
 
 
-def own_07(engine: str) -> Decoder:
-    """Our decoder of 0.7's messages with this engine."""
-    decoder = RecordBatchDecoder(KAFKA_07, topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
-    return lambda start, data: decoder.decode(memoryview(data), start, END).batches
-
-
-def own(engine: str) -> Decoder:
-    """Our decoder with this engine."""
-    decoder = RecordBatchDecoder(topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine)  # type: ignore[arg-type]
+def own(engine: Any, *generation: Any) -> Decoder:
+    """Our decoder with this engine, of v2 batches and older ones, or of another generation."""
+    decoder = RecordBatchDecoder(
+        *generation, topic=TOPIC, partition=PARTITION, columns=COLUMNS, engine=engine
+    )
     return lambda start, data: decoder.decode(memoryview(data), start, END).batches
 
 
@@ -147,20 +142,13 @@ def _batches(records: Any) -> Iterable[Any]:
 
 
 def contestants() -> dict[str, Decoder]:
-    """All decoders by name."""
+    """The decoders that know all messages from v0 on, by name."""
     from aiokafka.record._crecords import MemoryRecords as AiokafkaRecords
-    from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-    return {
-        "own, numba": own("numba"),
-        "own, plain": own("plain"),
-        "aiokafka (C)": peer(AiokafkaRecords),
-        "kafka-python": peer(KafkaPythonRecords),
-    }
+    return {OURS: own("numba"), PLAIN: own("plain"), AIOKAFKA: peer(AiokafkaRecords)}
 
 
 def run(rounds: int = 7) -> list[Row]:
-    """The rows of this question: values of 100 and of 1000 bytes in v2 batches, v0, v1 and 0.7's messages."""
     return [*_run_v2(rounds), *_run_small_batches(rounds), *_run_messages(rounds), *_run_07(rounds)]
 
 
@@ -172,21 +160,12 @@ def _run_messages(rounds: int) -> list[Row]:
         (1, 1000, Codec.NONE, None),
         (1, 100, Codec.SNAPPY, None),
     ):
-        data = answers_of_messages(value_bytes, magic, codec)
-        decoders = {name: decode for name, decode in contestants().items() if name != "kafka-python"}
-        measured = _measured(decoders, data, rounds)
+        measured = _measured(contestants(), answers_of_messages(value_bytes, magic, codec), rounds)
         what = f"decode v{magic} to Arrow, {value_bytes} B values" + (", snappy" if codec else "")
-        for against, wanted in (("aiokafka (C)", goal), ("own, plain", None)):
-            rows.append(
-                compare(
-                    f"{what}, own, numba",
-                    measured["own, numba"],
-                    measured[against],
-                    goal=wanted,
-                    unit="Mrecords/s",
-                    scale=1e-6,
-                )
-            )
+        rows += [
+            compare(f"{what}, {OURS}", measured[OURS], measured[against], UNIT, wanted)
+            for against, wanted in ((AIOKAFKA, goal), (PLAIN, None))
+        ]
     return rows
 
 
@@ -199,57 +178,34 @@ def _run_07(rounds: int) -> list[Row]:
     ):
         data, v2 = answers_07(value_bytes, codec), answers(value_bytes)
         decoders = {
-            "own, numba": (own_07("numba"), data),
-            "own, plain": (own_07("plain"), data),
+            OURS: (own("numba", KAFKA_07), data),
+            PLAIN: (own("plain", KAFKA_07), data),
             "own v2, numba": (own("numba"), v2),
         }
         counts = {name: _all(*contestant).num_rows for name, contestant in decoders.items()}
-        if not _all(*decoders["own, numba"]).equals(_all(*decoders["own, plain"])):
+        if not _all(*decoders[OURS]).equals(_all(*decoders[PLAIN])):
             raise RuntimeError("the engines decode 0.7's messages to different rows")
-        calls = {name: partial(_each, *contestant) for name, contestant in decoders.items()}
-        times = {name: repeats(call) for name, call in calls.items()}
-        measured = interleave(
-            {name: partial(_repeat, call, times[name]) for name, call in calls.items()},
-            rounds,
-            amounts={name: float(counts[name] * times[name]) for name in calls},
-        )
+        measured = in_stride({name: partial(_each, *each) for name, each in decoders.items()}, rounds)
+        for name, count in counts.items():
+            measured[name].amount *= count
         what = f"decode 0.7 to Arrow, {value_bytes} B values" + (", snappy" if codec else "")
-        for against, goal in zip(("own, plain", "own v2, numba"), goals, strict=True):
-            rows.append(
-                compare(
-                    f"{what}, own, numba",
-                    measured["own, numba"],
-                    measured[against],
-                    goal=goal,
-                    unit="Mrecords/s",
-                    scale=1e-6,
-                    note="v2 not compressed" if codec and against == "own v2, numba" else "",
-                )
-            )
+        for against, goal in zip((PLAIN, "own v2, numba"), goals, strict=True):
+            note = "v2 not compressed" if codec and against != PLAIN else ""
+            rows.append(compare(f"{what}, {OURS}", measured[OURS], measured[against], UNIT, goal, note))
     return rows
 
 
 def _run_v2(rounds: int) -> list[Row]:
+    from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
+
     rows: list[Row] = []
     for value_bytes, goals in ((100, (10.0, 80.0, 2.0)), (1000, (None, None, None))):
-        data = answers(value_bytes)
-        measured = _measured(contestants(), data, rounds)
-        for ours, against, goal in zip(
-            ("own, numba", "own, numba", "own, plain"),
-            ("aiokafka (C)", "kafka-python", "kafka-python"),
-            goals,
-            strict=True,
-        ):
-            rows.append(
-                compare(
-                    f"decode v2 to Arrow, {value_bytes} B values, {ours}",
-                    measured[ours],
-                    measured[against],
-                    goal=goal,
-                    unit="Mrecords/s",
-                    scale=1e-6,
-                )
-            )
+        decoders = {**contestants(), "kafka-python": peer(KafkaPythonRecords)}
+        measured = _measured(decoders, answers(value_bytes), rounds)
+        pairs = ((OURS, AIOKAFKA), (OURS, "kafka-python"), (PLAIN, "kafka-python"))
+        for (ours, against), goal in zip(pairs, goals, strict=True):
+            question = f"decode v2 to Arrow, {value_bytes} B values, {ours}"
+            rows.append(compare(question, measured[ours], measured[against], UNIT, goal))
     return rows
 
 
@@ -258,19 +214,11 @@ def _run_small_batches(rounds: int) -> list[Row]:
     rows: list[Row] = []
     for codec in (Codec.NONE, Codec.LZ4):
         for count in (1, 10, 100):
-            decoders = {name: decode for name, decode in contestants().items() if name != "kafka-python"}
-            measured = _measured(decoders, answers(100, count, codec), rounds)
+            measured = _measured(contestants(), answers(100, count, codec), rounds)
             how = ", lz4" if codec else ""
-            rows.append(
-                compare(
-                    f"decode v2 to Arrow, 100 B values, batches of {count}{how}, own, numba",
-                    measured["own, numba"],
-                    measured["aiokafka (C)"],
-                    goal=None if codec else 10.0,
-                    unit="Mrecords/s",
-                    scale=1e-6,
-                )
-            )
+            question = f"decode v2 to Arrow, 100 B values, batches of {count}{how}, {OURS}"
+            goal = None if codec else 10.0
+            rows.append(compare(question, measured[OURS], measured[AIOKAFKA], UNIT, goal))
     return rows
 
 
@@ -290,12 +238,7 @@ def _measured(
     count = expected.num_rows
     del tables, expected, found
     calls = {name: partial(_each, decode, data) for name, decode in decoders.items()}
-    times = {name: repeats(call) for name, call in calls.items()}
-    return interleave(
-        {name: partial(_repeat, call, times[name]) for name, call in calls.items()},
-        rounds,
-        amounts={name: float(count * times[name]) for name in calls},
-    )
+    return in_stride(calls, rounds, count)
 
 
 def _all(decode: Decoder, data: list[tuple[int, bytes]]) -> pa.Table:
@@ -306,12 +249,3 @@ def _all(decode: Decoder, data: list[tuple[int, bytes]]) -> pa.Table:
 def _each(decode: Decoder, data: list[tuple[int, bytes]]) -> None:
     for start, answer in data:
         decode(start, answer)
-
-
-def _repeat(call: Callable[[], None], times: int) -> None:
-    for _ in range(times):
-        call()
-
-
-if __name__ == "__main__":
-    print(table(run()))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import socket
 import statistics
-import struct
 import threading
 import time
 import zlib
@@ -22,13 +21,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.broker import scratch
-from benchmarks.harness import Row
-from benchmarks.raw_client import RawClient, encode, fetch_request, produce_request
+from benchmarks.broker07 import encode07
+from benchmarks.harness import LIMIT, Row, cost
+from benchmarks.raw_client import RawClient, Wire, encode, fetch_request, produce_request
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.formats import v07
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import encode_set
+from pyspark_kafkalog.protocol.api import transactions
 from pyspark_kafkalog.protocol.api.configs import DescribeConfigsRequest, DescribeConfigsResource
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.group_offsets import (
@@ -51,20 +52,12 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
 )
 from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
-from pyspark_kafkalog.protocol.api.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
 from pyspark_kafkalog.protocol.v07 import OffsetsRequest, ProduceRequest
-from pyspark_kafkalog.protocol.v07 import encode_request as encode_request07
 from pyspark_kafkalog.types import LATEST_TIMESTAMP, NewRecord
 
 MEDIAN_LIMIT_MS, WORST_LIMIT_MS = 5.0, 250.0
 _MESSAGES = 262_140
-_SECONDS = 3.0
-"""A client is measured for so long where the attack is over sooner: it is then begun again."""
+_SECONDS = 3.0  # A client is measured for so long where the attack is over sooner: it is then begun again
 
 _Attack = Callable[[], object]
 
@@ -121,9 +114,7 @@ def _beside(
 
 
 def _row(question: str, seconds: float, limit_ms: float, took: float) -> Row:
-    ours = seconds * 1000
-    note = f"peer: the limit; the attack took {took:.2f} s"
-    return Row(question, ours, limit_ms, limit_ms / ours, 1.0, "ms", note)
+    return cost(question, 1000 * seconds, limit_ms, "ms", 1.0, f"{LIMIT}; the attack took {took:.2f} s")
 
 
 def _measured(attacks: Sequence[_Attack], trips: Sequence[Callable[[], None]]) -> tuple[list[float], float]:
@@ -175,7 +166,6 @@ class _Trips:
         self._number = 0
 
     def next(self) -> None:
-        """One round trip."""
         self._number += 1
         self._client.answer_bytes(self._frames[self._number % len(self._frames)])
 
@@ -185,42 +175,22 @@ class _Trips07:
 
     def __init__(self, port: int) -> None:
         self._wire = _Wire(port)
-        self._frame = _bytes07(ProduceRequest("small07", 0, v07.encode_set([b"x" * 100]))) + _bytes07(
-            OffsetsRequest("small07", 0, LATEST_TIMESTAMP, 1)
-        )
+        self._frame = _produce_and_offsets("small07", v07.encode_set([b"x" * 100]))
 
     def next(self) -> None:
-        """One round trip."""
         self._wire.send(self._frame)
-        self._wire.receive()
+        self._wire.skip()
 
 
-class _Wire:
-    """A socket that sends frames and counts answers."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=300)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, frames: bytes) -> None:
-        """All of it, answers or none."""
-        self._socket.sendall(frames)
-
-    def receive(self, count: int = 1) -> None:
-        """Wait for so many answers."""
-        for _ in range(count):
-            (left,) = struct.unpack(">i", self._socket.recv(4, socket.MSG_WAITALL))
-            while left:
-                got = len(self._socket.recv(min(left, 1 << 20)))
-                if not got:
-                    raise ConnectionError("the broker closed the connection")
-                left -= got
+class _Wire(Wire):
+    """As one attacks with it."""
 
     def calls(self, frames: bytes, count: int = 1) -> None:
         """Send, and wait for the answers meanwhile."""
         sender = threading.Thread(target=self.send, args=(frames,))
         sender.start()
-        self.receive(count)
+        for _ in range(count):
+            self.skip()
         sender.join()
 
 
@@ -233,8 +203,10 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def _bytes07(request: ProduceRequest | OffsetsRequest) -> bytes:
-    return b"".join(bytes(part) for part in encode_request07(request))  # type: ignore[arg-type]
+def _produce_and_offsets(topic: str, data: bytes) -> bytes:
+    """PRODUCE, which 0.7 does not answer, and OFFSETS, which it does once that is done."""
+    offsets = OffsetsRequest(topic, 0, LATEST_TIMESTAMP, 1)
+    return encode07(ProduceRequest(topic, 0, data)) + encode07(offsets)
 
 
 def _old_produce(port: int, _port07: int, *, magic: int, codec: Codec, times: int) -> _Attack:
@@ -253,9 +225,7 @@ def _produce07(_port: int, port07: int) -> _Attack:
         compress(Codec.GZIP, v07.encode_message(inner, codec=Codec.GZIP)), codec=Codec.GZIP
     )
     wire = _Wire(port07)
-    frames = _bytes07(ProduceRequest("many07", 0, data)) + _bytes07(
-        OffsetsRequest("many07", 0, LATEST_TIMESTAMP, 1)
-    )
+    frames = _produce_and_offsets("many07", data)
     return lambda: wire.calls(frames)
 
 
@@ -309,16 +279,13 @@ def _fetch07(port: int, port07: int) -> _Attack:
     """An entry of 0.7 with very many messages, told to today's clients."""
     wire07 = _Wire(port07)
     data = v07.encode_message(compress(Codec.GZIP, v07.encode_set([b"0123"] * 100_000)), codec=Codec.GZIP)
-    wire07.calls(
-        _bytes07(ProduceRequest("told", 0, data)) + _bytes07(OffsetsRequest("told", 0, LATEST_TIMESTAMP, 1))
-    )
+    wire07.calls(_produce_and_offsets("told", data))
     time.sleep(4)  # flushed
     wire, frame = _Wire(port), encode(fetch_request("told", 0, 1 << 20))
     return lambda: wire.calls(frame * 2, 2)
 
 
-_WIDE = 10_000
-"""Partitions of the topic that groups and transactions have to do with."""
+_WIDE = 10_000  # partitions of the topic that groups and transactions have to do with
 
 
 def _idle_partitions(port: int, _port07: int) -> _Attack:
@@ -335,22 +302,20 @@ def _with_offsets(port: int, groups: int) -> None:
     """Groups ``g0`` and so on, with an offset for each partition of a wide topic."""
     client = RawClient(port)
     client.create_topic("wide", _WIDE)
-    offsets = tuple(OffsetCommitRequestPartition(number, committed_offset=5) for number in range(_WIDE))
     for number in range(groups):
-        topics = (OffsetCommitRequestTopic(name="wide", partitions=offsets),)
-        request = OffsetCommitRequest(f"g{number}", generation_id_or_member_epoch=-1, topics=topics)
-        client.call(request, 8)
+        client.call(_commit_request(f"g{number}", _WIDE), 8)
+
+
+def _commit_request(group: str, count: int) -> OffsetCommitRequest:
+    offsets = tuple(OffsetCommitRequestPartition(n % _WIDE, committed_offset=5) for n in range(count))
+    topics = (OffsetCommitRequestTopic(name="wide", partitions=offsets),)
+    return OffsetCommitRequest(group, generation_id_or_member_epoch=-1, topics=topics)
 
 
 def _commit(port: int, _port07: int) -> _Attack:
     """Nearly as many offsets as a request may have."""
     _with_offsets(port, 1)
-    offsets = tuple(
-        OffsetCommitRequestPartition(number % _WIDE, committed_offset=5) for number in range(19_900)
-    )
-    topics = (OffsetCommitRequestTopic(name="wide", partitions=offsets),)
-    request = OffsetCommitRequest("g0", generation_id_or_member_epoch=-1, topics=topics)
-    wire, frame = _Wire(port), encode(request, 8)
+    wire, frame = _Wire(port), encode(_commit_request("g0", 19_900), 8)
     return lambda: wire.calls(frame)
 
 
@@ -381,7 +346,7 @@ def _described_groups(port: int, _port07: int) -> _Attack:
     for member in members:
         member.send(encode(join, 3))
     for member in members:
-        member.receive()
+        member.skip()
     wire, frame = _Wire(port), encode(DescribeGroupsRequest(groups=("g",) * 1000), 4)
     members.append(wire)  # they stay connected while it goes on
     return lambda: members[-1].calls(frame)
@@ -392,10 +357,12 @@ def _described_transactions(port: int, _port07: int) -> _Attack:
     client = RawClient(port)
     client.create_topic("wide", _WIDE)
     producer = client.call(InitProducerIdRequest("t", 600_000), 2)
-    topics = (AddPartitionsToTxnTopic("wide", tuple(range(_WIDE))),)
-    adding = AddPartitionsToTxnRequest((), "t", producer.producer_id, producer.producer_epoch, topics)
+    topics = (transactions.AddPartitionsToTxnTopic("wide", tuple(range(_WIDE))),)
+    adding = transactions.AddPartitionsToTxnRequest(
+        (), "t", producer.producer_id, producer.producer_epoch, topics
+    )
     client.call(adding, 2)
-    wire, frame = _Wire(port), encode(DescribeTransactionsRequest(("t",) * 300), 0)
+    wire, frame = _Wire(port), encode(transactions.DescribeTransactionsRequest(("t",) * 300), 0)
     return lambda: wire.calls(frame)
 
 
@@ -405,7 +372,7 @@ def _listed_transactions(port: int, _port07: int) -> _Attack:
     for number in range(3000):
         client.call(InitProducerIdRequest(f"t{number}", 600_000), 2)
     producers = tuple(range(1_000_000, 1_019_000))
-    wire, frame = _Wire(port), encode(ListTransactionsRequest(producer_id_filters=producers), 0)
+    wire, frame = _Wire(port), encode(transactions.ListTransactionsRequest(producer_id_filters=producers), 0)
     return lambda: wire.calls(frame)
 
 

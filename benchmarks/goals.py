@@ -75,7 +75,7 @@ LINES = (
     Line("fairness", "Latency beside a costly client, median", LIMIT, r": median"),
     Line("fairness", "Latency beside a costly client, worst", LIMIT, r": worst"),
     Line("partitions", "10,000 partitions: create, fetch, stop, start", LIMIT),
-    Line("groups", "Groups: processor, rebalance, load", LIMIT),
+    Line("groups", "Groups: processor, rebalance", LIMIT),
     Line("broker07", "Kafka 0.7: fetch, 1 MiB", LOOP),
     Line("old_fetch", "Kafka 0.8 to 0.10: fetch, 1 MiB", "our v2 fetch"),
     Line("spark_read", "Spark read, 100 B, 1 task", READY, r"100 B, 1 task"),

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-ROUNDS = 7
-"""Rounds unless a benchmark says otherwise: the fewest that give a median one can trust a little."""
+LIMIT = "peer: the limit"
+_SCALES = {"M": 1e-6, "k": 1e-3, "thousand": 1e-3}  # of an amount, by the beginning of its unit
 
 
 @dataclass
@@ -29,12 +31,10 @@ class Measurement:
 
     @property
     def median(self) -> float:
-        """Seconds of the middle round."""
         return statistics.median(self.seconds)
 
     @property
     def rate(self) -> float:
-        """Amount per second in the middle round."""
         return self.amount / self.median
 
     @property
@@ -47,8 +47,8 @@ class Measurement:
 class Row:
     """One line of the report: what was asked, our figure, the peer's, and their ratio against its goal.
 
-    ``ours`` and ``peer`` are in ``unit``. A ratio counts in our favour when it is high: for times the caller
-    turns it round. ``goal`` None means the line is for information.
+    ``ours`` and ``peer`` are in ``unit``. A ratio counts in our favour when it is high: `cost` turns it
+    round. ``goal`` None means the line is for information.
     """
 
     question: str
@@ -61,75 +61,93 @@ class Row:
 
     @property
     def met(self) -> bool:
-        """Whether the goal is reached, or there is none."""
         return self.goal is None or self.ratio >= self.goal
 
 
-def interleave(
-    contestants: Mapping[str, Callable[[], object]],
-    rounds: int = ROUNDS,
-    *,
-    amounts: Mapping[str, float] | None = None,
-    warm_up: int = 1,
+def in_turn(
+    contestants: Mapping[str, Callable[[], float]], rounds: int, amount: float = 1.0, *, warm_up: int = 1
 ) -> dict[str, Measurement]:
     """Call each contestant once per round, in turn, ``rounds`` times after ``warm_up`` rounds that do not
-    count.
-
-    ``amounts``: what one call gets through, by name; 1 where it does not say. Garbage is collected between
-    calls and not during them.
+    count. A call returns what it took, and gets through ``amount``.
     """
-    measured = {name: Measurement(name, (amounts or {}).get(name, 1.0)) for name in contestants}
+    measured = {name: Measurement(name, amount) for name in contestants}
     for number in range(warm_up + rounds):
         for name, call in contestants.items():
-            gc.collect()
-            gc.disable()
-            try:
-                began = time.perf_counter()
-                call()
-                took = time.perf_counter() - began
-            finally:
-                gc.enable()
+            took = call()
             if number >= warm_up:
                 measured[name].seconds.append(took)
     return measured
 
 
-def repeats(call: Callable[[], object], seconds: float = 0.05) -> int:
-    """How often ``call`` must be repeated for a round of so many seconds: what takes a moment is measured
-    in its stride.
-    """
+def interleave(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, amount: float = 1.0, *, warm_up: int = 1
+) -> dict[str, Measurement]:
+    """As `in_turn`, for calls that do not know how long they took."""
+    clocked = {name: partial(_seconds, call) for name, call in contestants.items()}
+    return in_turn(clocked, rounds, amount, warm_up=warm_up)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """Garbage is collected before the call and not during it."""
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.perf_counter()
+        call()
+        return time.perf_counter() - began
+    finally:
+        gc.enable()
+
+
+def in_stride(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, amount: float = 1.0, seconds: float = 0.05
+) -> dict[str, Measurement]:
+    """As `interleave`, for calls that take a moment: a round repeats each for so many seconds."""
+    times = {name: max(1, round(seconds / _second_call(call))) for name, call in contestants.items()}
+    repeated = {name: partial(_repeat, call, times[name]) for name, call in contestants.items()}
+    measured = interleave(repeated, rounds)
+    for name, one in measured.items():
+        one.amount = amount * times[name]
+    return measured
+
+
+def _second_call(call: Callable[[], object]) -> float:
     call()
     began = time.perf_counter()
     call()
-    return max(1, round(seconds / (time.perf_counter() - began)))
+    return time.perf_counter() - began
+
+
+def _repeat(call: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        call()
 
 
 def compare(
-    question: str,
-    ours: Measurement,
-    peer: Measurement,
-    *,
-    goal: float | None,
-    unit: str,
-    scale: float = 1.0,
-    note: str = "",
+    question: str, ours: Measurement, peer: Measurement, unit: str, goal: float | None = None, note: str = ""
 ) -> Row:
-    """The row of two rates; ``scale`` turns amount per second into ``unit``."""
+    """The row of two rates, in millions or thousands if the unit says so."""
+    scale = next((scale for prefix, scale in _SCALES.items() if unit.startswith(prefix)), 1.0)
     spread = max(ours.spread, peer.spread)
     noise = f"spread {spread:.1f}x" if spread > 1.5 else ""
-    return Row(
-        question,
-        ours.rate * scale,
-        peer.rate * scale,
-        ours.rate / peer.rate,
-        goal,
-        unit,
-        "; ".join(text for text in (f"peer: {peer.name}", note, noise) if text),
-    )
+    notes = "; ".join(text for text in (f"peer: {peer.name}", note, noise) if text)
+    return Row(question, ours.rate * scale, peer.rate * scale, ours.rate / peer.rate, goal, unit, notes)
+
+
+def cost(
+    question: str, ours: float, peer: float, unit: str, goal: float | None = None, note: str = LIMIT
+) -> Row:
+    """The row of two times or sizes, of which less is better."""
+    return Row(question, ours, peer, peer / ours, goal, unit, note)
+
+
+def shown(rows: list[Row]) -> list[Row]:
+    """The same, printed at once: for what takes long."""
+    print(table(rows), file=sys.stderr, flush=True)
+    return rows
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as a Markdown table."""
     titles = ("question", "ours", "peer", "unit", "ratio", "goal", "met", "note")
     lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in rows:

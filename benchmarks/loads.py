@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import statistics
 import tempfile
 import time
 import uuid
@@ -29,7 +30,8 @@ from unittest import mock
 from pyspark.sql.datasource import InputPartition
 
 import pyspark_kafkalog as kafkalog
-from benchmarks.harness import Row, compare, interleave, table
+from benchmarks.broker import scratch
+from benchmarks.harness import LIMIT, Row, compare, cost, interleave
 from benchmarks.spark_read import fill, session
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource import source
@@ -42,21 +44,18 @@ from pyspark_kafkalog.types import TopicPartition
 from tests.support.ledger.s3_server import BUCKET, KEYS, Gate, s3_server
 from tests.support.spark.spark_environments import s3a_keys
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 CORES = 2
 TASKS = 8
 ROWS = 20_000_000
 VALUE_BYTES = 100
 COMPARED_ROWS = 4_000_000
 """Enough for the comparison with a plain read and write, which is made several times."""
-SHARE_GOAL = 20.0
-"""The load at least so many times as long as the calls into its ledger: a share of 5 %."""
+SHARE_GOAL = 20.0  # the load at least so many times as long as the calls into its ledger: a share of 5 %
 COMMITS = (10, 10_000)
 PARTITIONS = 8
 PLANS_GOAL = 0.9
 STORE_DELAY_S = 0.05
-PLAN_LIMIT_S = 2.0
-"""Limit for a plan and a commit after 10,000 others in a store with that delay."""
+PLAN_LIMIT_S = 2.0  # limit for a plan and a commit after 10,000 others in a store with that delay
 NOTES_VARIABLE = "KAFKALOG_BENCHMARK_NOTES"
 """Directory in which tasks note their seconds, in the environment of Spark's workers."""
 
@@ -99,11 +98,11 @@ def _environment(given: Mapping[str, str]) -> Iterator[None]:
 
 def _load_rows(rounds: int, store: str | None = None, gate: Gate | None = None) -> list[Row]:
     with (
-        tempfile.TemporaryDirectory(dir=MEMORY) as log_dir,
+        scratch() as log_dir,
         tempfile.TemporaryDirectory() as directory,
         tempfile.TemporaryDirectory() as notes,
         _environment({NOTES_VARIABLE: notes}),
-        start_broker({"log.retention.ms": -1}, data_dir=Path(log_dir)) as running,
+        start_broker({"log.retention.ms": -1}, data_dir=log_dir) as running,
         session(CORES) as spark,
     ):
         for number in range(TASKS):
@@ -155,7 +154,6 @@ class _Loads:
         return load
 
     def plain(self, topics: str) -> None:
-        """The same rows, read and written without a load."""
         read = self.spark.read.format("kafkalog").options(**self.options(topics)).load()
         read.write.parquet(self.new_path())
 
@@ -175,17 +173,15 @@ class _Loads:
         waits = in_driver + sum(tasks) / CORES
         counted = f"; {self.requests} requests" if self.gate else ""
         where = f", in a store with {STORE_DELAY_S * 1e3:.0f} ms to each answer" if self.gate else ""
-        return Row(
+        question = (
             f"load of {load.commit.records / 1e6:.0f} M records of {VALUE_BYTES} B to Parquet, against its "
-            f"waits for the ledger{where}",
-            seconds,
-            waits,
-            seconds / waits,
-            SHARE_GOAL,
-            "s",
-            f"ledger: {waits / seconds:.2%} of it; driver {in_driver * 1e3:.0f} ms, {len(tasks)} tasks, "
-            f"{CORES} at once, {sum(tasks) / len(tasks) * 1e3:.0f} ms each{counted}",
+            f"waits for the ledger{where}"
         )
+        note = (
+            f"ledger: {waits / seconds:.2%} of it; driver {in_driver * 1e3:.0f} ms, {len(tasks)} tasks, "
+            f"{CORES} at once, {sum(tasks) / len(tasks) * 1e3:.0f} ms each{counted}"
+        )
+        return Row(question, seconds, waits, seconds / waits, SHARE_GOAL, "s", note)
 
     def against_plain(self, topics: str, rounds: int) -> Row:
         """A load against the same read and write without one: for information."""
@@ -193,12 +189,8 @@ class _Loads:
             "with": partial(self.load, topics),
             "read and written without a load": partial(self.plain, topics),
         }
-        amounts = dict.fromkeys(contestants, float(COMPARED_ROWS))
-        ours, peer = interleave(contestants, rounds, amounts=amounts).values()
-        return compare(
-            f"load of {COMPARED_ROWS / 1e6:.0f} M records to Parquet, files forced to disk",
-            ours, peer, goal=None, unit="Mrows/s", scale=1e-6,
-        )  # fmt: skip
+        question = f"load of {COMPARED_ROWS / 1e6:.0f} M records to Parquet, files forced to disk"
+        return compare(question, *interleave(contestants, rounds, COMPARED_ROWS).values(), "Mrows/s")
 
 
 class Timed:
@@ -280,22 +272,20 @@ def _notes_of(location: str) -> Path:
 
 def _planning_row(rounds: int) -> Row:
     # In memory, where no fsync hides what depends on the number of commits.
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        calls = {f"{commits:,} commits": _planner(Path(directory), commits) for commits in COMMITS}
+    with scratch() as directory:
+        calls = {f"{commits:,} commits": _planner(directory, commits) for commits in COMMITS}
         few, many = interleave(calls, max(rounds, 20)).values()
-    return compare(
-        f"next plan of a ledger of {COMMITS[1]:,} commits, {PARTITIONS} partitions",
-        many, few, goal=PLANS_GOAL, unit="plans/s",
-    )  # fmt: skip
+    question = f"next plan of a ledger of {COMMITS[1]:,} commits, {PARTITIONS} partitions"
+    return compare(question, many, few, "plans/s", PLANS_GOAL)
 
 
 def _planning_row_at(gate: Gate) -> Row:
     """A plan and a commit in a store that has 10,000 of them."""
     url = f"s3a://{BUCKET}/{uuid.uuid4().hex}"
-    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        _planner(Path(directory), COMMITS[1])
+    with scratch() as directory:
+        _planner(directory, COMMITS[1])
         store, delay_s = open_store(url), gate.delay_s
-        root = Path(directory, str(COMMITS[1]))
+        root = directory / str(COMMITS[1])
         files = [path for path in root.rglob("*") if path.is_file()]
         gate.delay_s = 0
         with ThreadPoolExecutor(4) as pool:
@@ -309,17 +299,10 @@ def _planning_row_at(gate: Gate) -> Row:
         seconds.append(time.perf_counter() - began)
         counts.append(gate.count - requests)
         ledger.commit(plan, mode="job", run="benchmark", receipts=False)
-    middle = sorted(seconds)[len(seconds) // 2]
-    return Row(
-        f"next plan of a ledger of {COMMITS[1]:,} commits in a store with {STORE_DELAY_S * 1e3:.0f} ms to "
-        "each answer",
-        middle,
-        PLAN_LIMIT_S,
-        PLAN_LIMIT_S / middle,
-        1.0,
-        "s",
-        f"peer: the limit; {max(counts)} requests",
-    )
+    where = f"in a store with {STORE_DELAY_S * 1e3:.0f} ms to each answer"
+    question = f"next plan of a ledger of {COMMITS[1]:,} commits {where}"
+    note = f"{LIMIT}; {max(counts)} requests"
+    return cost(question, statistics.median(seconds), PLAN_LIMIT_S, "s", 1.0, note)
 
 
 def _planner(directory: Path, commits: int) -> Callable[[], None]:
@@ -357,7 +340,3 @@ def _next_plan(ledger: Ledger) -> Plan:
     )
     assert plan is not None
     return plan
-
-
-if __name__ == "__main__":
-    print(table([row for part in PARTS.values() for row in part(7)]))

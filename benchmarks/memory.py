@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.harness import Row, table
+from benchmarks.harness import Row
 from benchmarks.spark_read import fill, noop, session
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.columnar.decoder import WARM_UP_RECORDS
@@ -46,17 +46,9 @@ def run(_rounds: int = 1) -> list[Row]:
         noop(spark.read.format("kafkalog").options(**options, endingOffsets=end).load())
         seen = watched(lambda: noop(frame))
     early, late = seen.most(0, 0.1), seen.most(0.1, 1)
-    return [
-        Row(
-            f"{GIB} GiB through one worker: most memory in the first tenth, over the rest",
-            early / _MIB,
-            late / _MIB,
-            early / late,
-            GOAL,
-            "MiB",
-            f"peer: the rest of the same read; {len(seen.samples)} samples in {seen.seconds:.0f} s",
-        )
-    ]
+    question = f"{GIB} GiB through one worker: most memory in the first tenth, over the rest"
+    note = f"peer: the rest of the same read; {len(seen.samples)} samples in {seen.seconds:.0f} s"
+    return [Row(question, early / _MIB, late / _MIB, early / late, GOAL, "MiB", note)]
 
 
 @dataclass
@@ -67,7 +59,6 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """How long was sampled."""
         return self.samples[-1][0]
 
     def most(self, begin: float, end: float) -> int:
@@ -116,7 +107,3 @@ def _workers() -> Iterator[int]:
 
 def _is_daemon(process: psutil.Process) -> bool:
     return "pyspark.daemon" in " ".join(process.cmdline())
-
-
-if __name__ == "__main__":
-    print(table(run()))

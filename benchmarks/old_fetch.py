@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from benchmarks.broker import apart, in_turn, scratch
-from benchmarks.harness import Measurement, Row, compare, interleave, repeats
+from benchmarks.broker import apart, scratch
+from benchmarks.harness import Row, compare, in_stride, in_turn
 from benchmarks.raw_client import RawClient, encode, fetch_request, produce_request
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -51,10 +51,10 @@ def _fetch_rows(broker: EmbeddedBroker, rounds: int) -> list[Row]:
         with RawClient(broker.port) as client, apart(broker.pid):
             for magic, version in ((0, 1), (1, 3)):
                 old, new = _fetches(client, f"v{magic}", version), _fetches(client, "v2", 12)
-                measured = in_turn({f"v{magic}": old, "v2, Fetch 12": new}, ROUND_BYTES, rounds)
+                measured = in_turn({f"v{magic}": old, "v2, Fetch 12": new}, rounds, ROUND_BYTES)
                 when = ", after a restart" if restarted else ""
                 question = f"Fetch {version} of messages v{magic} of 100 B, 1 MiB{when}"
-                rows.append(compare(question, *measured, goal=0.9, unit="MB/s", scale=1e-6))
+                rows.append(compare(question, *measured.values(), "MB/s", 0.9))
     return rows
 
 
@@ -63,7 +63,7 @@ def _fill(client: RawClient, magic: int) -> None:
     now = time.time_ns() // 1_000_000
     new = [NewRecord(_VALUE, None, now)] * 500
     data = encode_batch(new) if magic == 2 else encode_set(new, magic=magic)
-    client.create_topic(f"v{magic}", configs={"message.format.version": "producer"})
+    client.create_topic(f"v{magic}", message_format_version="producer")
     frame = encode(produce_request(f"v{magic}", bytes(data)), 11 if magic == 2 else 2)
     for _ in range(TOPIC_BYTES // len(data)):
         client.answer_bytes(frame)
@@ -94,19 +94,6 @@ def _convert_row(rounds: int, magic: int, codec: Codec) -> Row:
         f"v2 as v{magic}": lambda: list(for_reader(data, magic, max_bytes=_MAX_BYTES)),
         "encode_set of the same": lambda: encode_set(new, magic=magic, codec=codec),
     }
-    counts = {name: repeats(call) for name, call in calls.items()}
-
-    def several(name: str) -> Callable[[], None]:
-        def run_them() -> None:
-            for _ in range(counts[name]):
-                calls[name]()
-
-        return run_them
-
-    measured: dict[str, Measurement] = interleave(
-        {name: several(name) for name in calls},
-        rounds,
-        amounts={name: float(len(new) * counts[name]) for name in calls},
-    )
+    measured = in_stride(calls, rounds, len(new))
     question = f"batch v2 of 500 messages of 100 B, {codec.name.lower()}, as v{magic}"
-    return compare(question, *measured.values(), goal=None, unit="k messages/s", scale=1e-3)
+    return compare(question, *measured.values(), "k messages/s")

@@ -9,18 +9,16 @@ disk, and the starts against the seconds that are wanted of them. One pass, no r
 from __future__ import annotations
 
 import os
-import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import Row
+from benchmarks.harness import LIMIT, Row, cost
 from benchmarks.raw_client import RawClient, batch, encode, produce_request
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
@@ -29,7 +27,7 @@ PARTITIONS = int(os.environ.get("KAFKALOG_BENCHMARK_PARTITIONS", "10000"))
 """Partitions of the topic; fewer for a quick look."""
 
 _TOPIC = "many"
-_LATENCY_LIMIT_SECONDS = 0.25
+_LATENCY_LIMIT_MS = 250.0
 _CLEAN_START_SECONDS, _KILLED_START_SECONDS, _STOP_SECONDS = 2.0, 10.0, 15.0
 """What is wanted of 10,000 partitions."""
 _PER_PRODUCE = 500
@@ -38,7 +36,8 @@ _PATIENCE_SECONDS = 300.0
 
 def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
     """All rows of this question; one to three minutes."""
-    with _scratch() as directory:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        directory = Path(name)
         fsyncs = _bare_fsyncs(directory / "bare")
         data = directory / "data"
         with _Broker(data) as broker:
@@ -55,15 +54,13 @@ def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
             _fill(broker.port)
             broker.kill()
         with _Broker(data) as broker:
-            rows.append(
-                _within("start after SIGKILL, all written to", broker.started_in, _KILLED_START_SECONDS)
-            )
+            took = broker.started_in
+            rows.append(_within("start after SIGKILL, all written to", took, _KILLED_START_SECONDS))
             time.sleep(5)
             broker.kill()
         with _Broker(data) as broker:
-            rows.append(
-                _within("start after SIGKILL, nothing written", broker.started_in, _KILLED_START_SECONDS)
-            )
+            took = broker.started_in
+            rows.append(_within("start after SIGKILL, nothing written", took, _KILLED_START_SECONDS))
         return rows
 
 
@@ -85,7 +82,6 @@ class _Broker:
         self.port = int(line.split("PLAINTEXT://127.0.0.1:")[1].split(";")[0].split(",")[0])
 
     def stop(self) -> float:
-        """Seconds of a clean stop."""
         began = time.perf_counter()
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(_PATIENCE_SECONDS)
@@ -122,17 +118,12 @@ def _creation(port: int) -> Row:
         took = time.perf_counter() - began
         over.set()
         thread.join()
-    worst = max(waits)
-    return Row(
-        f"another client's longest wait while {PARTITIONS:,} are created",
-        worst * 1000, _LATENCY_LIMIT_SECONDS * 1000, _LATENCY_LIMIT_SECONDS / worst, 1.0, "ms",
-        f"peer: the wanted limit; median {sorted(waits)[len(waits) // 2] * 1000:.1f} ms; "
-        f"created in {took:.1f} s",
-    )  # fmt: skip
+    question = f"another client's longest wait while {PARTITIONS:,} are created"
+    note = f"{LIMIT}; median {1000 * statistics.median(waits):.1f} ms; created in {took:.1f} s"
+    return cost(question, 1000 * max(waits), _LATENCY_LIMIT_MS, "ms", 1.0, note)
 
 
 def _fill(port: int) -> None:
-    """One record into each partition."""
     data, _ = batch(200, 100)
     with RawClient(port) as client:
         for first in range(0, PARTITIONS, _PER_PRODUCE):
@@ -150,10 +141,9 @@ def _flush(data: Path, fsyncs: float) -> Row:
             break
         time.sleep(0.02)
     took = time.perf_counter() - began
-    return Row(
-        f"from the last of {PARTITIONS:,} records to all on the disk", took, fsyncs, fsyncs / took, None, "s",
-        f"peer: {PARTITIONS:,} bare fsyncs; of these seconds 3 to 4 are log.flush.interval.ms",
-    )  # fmt: skip
+    question = f"from the last of {PARTITIONS:,} records to all on the disk"
+    note = f"peer: {PARTITIONS:,} bare fsyncs; of these seconds 3 to 4 are log.flush.interval.ms"
+    return cost(question, took, fsyncs, "s", note=note)
 
 
 def _fetch(port: int) -> Row:
@@ -172,15 +162,12 @@ def _fetch(port: int) -> Row:
                 if partition.records:
                     del left[partition.partition_index]
     took = time.perf_counter() - began
-    return Row(
-        f"fetch of {PARTITIONS:,} partitions over one connection", took, 60.0, 60.0 / took, 1.0, "s",
-        f"peer: a minute; {answers} answers, {len(left)} partitions never came",
-    )  # fmt: skip
+    note = f"peer: a minute; {answers} answers, {len(left)} partitions never came"
+    return cost(f"fetch of {PARTITIONS:,} partitions over one connection", took, 60.0, "s", 1.0, note)
 
 
 def _within(question: str, took: float, wanted: float) -> Row:
-    wanted *= PARTITIONS / 10_000
-    return Row(question, took, wanted, wanted / took, 1.0, "s", "peer: the wanted limit")
+    return cost(question, took, wanted * PARTITIONS / 10_000, "s", 1.0)
 
 
 def _bare_fsyncs(directory: Path) -> float:
@@ -194,12 +181,3 @@ def _bare_fsyncs(directory: Path) -> float:
         os.fsync(descriptor)
         os.close(descriptor)
     return time.perf_counter() - began
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="kafkalog-partitions-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)

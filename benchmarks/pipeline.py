@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import kafkalog_broker
-from benchmarks.harness import Row, compare, interleave, table
+from benchmarks.harness import Row, compare, interleave
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import PartitionFetcher
@@ -54,7 +54,6 @@ WRITTEN_ON = 500_000
 
 
 def fill(servers: str, topic: str, count: int, value_bytes: int) -> None:
-    """One partition with ``count`` records."""
     create_topics(servers, [NewTopic(topic, 1)])
     value = bytes(i % 251 for i in range(value_bytes))
     with Producer({"bootstrap.servers": servers, "batch.size": BATCH_BYTES, "linger.ms": 50}) as producer:
@@ -82,7 +81,6 @@ def own(servers: str, topic: str, count: int, engine: str | None) -> int:
 
 
 def peer(servers: str, topic: str, count: int) -> int:
-    """Rows read by confluent-kafka."""
     return sum(batch.num_rows for batch in peer_batches(servers, topic, count))
 
 
@@ -133,18 +131,7 @@ def writers(servers: str) -> Iterator[tuple[str, Callable[[], object]]]:
             producer.send_arrow("written", rows)
 
     def librdkafka() -> None:
-        import confluent_kafka
-
-        producer = confluent_kafka.Producer(
-            {
-                "bootstrap.servers": servers,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": WRITTEN,
-            }
-        )
-        for _ in range(WRITTEN):
-            producer.produce("written", value)
-        producer.flush()
+        _produce(_librdkafka(servers), WRITTEN)
 
     def kafka_python() -> None:
         import kafka
@@ -164,22 +151,7 @@ def writers(servers: str) -> Iterator[tuple[str, Callable[[], object]]]:
 @contextmanager
 def open_writers(servers: str) -> Iterator[dict[str, Callable[[], object]]]:
     """Clients that have sent before: `WRITTEN_ON` records of 100 bytes until all are acknowledged."""
-    import confluent_kafka
-
-    value = bytes(100)
-    librdkafka = confluent_kafka.Producer(
-        {
-            "bootstrap.servers": servers,
-            "enable.idempotence": True,
-            "queue.buffering.max.messages": WRITTEN_ON,
-        }
-    )
-
-    def peers() -> None:
-        for _ in range(WRITTEN_ON):
-            librdkafka.produce("written", value)
-        librdkafka.flush()
-
+    value, librdkafka = bytes(100), _librdkafka(servers)
     with Producer({"bootstrap.servers": servers}) as producer:
 
         def ours() -> None:
@@ -187,7 +159,26 @@ def open_writers(servers: str) -> Iterator[dict[str, Callable[[], object]]]:
                 producer.send("written", value)
             producer.flush()
 
-        yield {"ours, send": ours, "confluent-kafka": peers}
+        yield {"ours, send": ours, "confluent-kafka": lambda: _produce(librdkafka, WRITTEN_ON)}
+
+
+def _librdkafka(servers: str) -> Any:
+    import confluent_kafka
+
+    return confluent_kafka.Producer(
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": WRITTEN_ON,
+        }
+    )
+
+
+def _produce(producer: Any, count: int) -> None:
+    value = bytes(100)
+    for _ in range(count):
+        producer.produce("written", value)
+    producer.flush()
 
 
 def read_rows(servers: str, value_bytes: int, goal: float, rounds: int) -> list[Row]:
@@ -204,61 +195,35 @@ def read_rows(servers: str, value_bytes: int, goal: float, rounds: int) -> list[
     for name, read in contestants.items():
         if read() != count:
             raise RuntimeError(f"{name} did not read the whole topic")
-    measured = interleave(contestants, rounds, amounts=dict.fromkeys(contestants, count))
-    lines = (("numba", goal), ("plain", None), ("fetch only", None))
+    *ours, librdkafka = interleave(contestants, rounds, count).values()
+    what = f"broker to record batch, {value_bytes} B"
     return [
-        compare(
-            f"broker to record batch, {value_bytes} B, {name}",
-            measured[name],
-            measured["confluent-kafka"],
-            goal=wanted,
-            unit="Mrec/s",
-            scale=1e-6,
-        )
-        for name, wanted in lines
+        compare(f"{what}, {one.name}", one, librdkafka, "Mrec/s", wanted)
+        for one, wanted in zip(ours, (goal, None, None), strict=True)
     ]
 
 
 def write_rows(servers: str, rounds: int) -> list[Row]:
-    """The writing lines: for information."""
     create_topics(servers, [NewTopic("written", 4)])
-    contestants = dict(writers(servers))
-    amounts = dict.fromkeys(contestants, float(WRITTEN))
-    amounts["kafka-python"] = WRITTEN / 10
-    measured = interleave(contestants, rounds, amounts=amounts)
+    measured = interleave(dict(writers(servers)), rounds, WRITTEN)
+    measured["kafka-python"].amount = WRITTEN / 10
     with open_writers(servers) as used_before:
-        later = interleave(used_before, rounds, amounts=dict.fromkeys(used_before, float(WRITTEN_ON)))
+        later = interleave(used_before, rounds, WRITTEN_ON)
+    what = "send to acknowledgement, 100 B"
     return [
-        compare(
-            f"send to acknowledgement, 100 B, {name}, against {other}",
-            measured[name],
-            measured[other],
-            goal=None,
-            unit="krec/s",
-            scale=1e-3,
-        )
-        for name in ("ours, send", "ours, send_arrow")
-        for other in ("confluent-kafka", "kafka-python")
-    ] + [
-        compare(
-            "send to acknowledgement, 100 B, ours, send, clients that have sent before",
-            *later.values(),
-            goal=2,
-            unit="krec/s",
-            scale=1e-3,
-        )
+        *(
+            compare(f"{what}, {name}, against {other}", measured[name], measured[other], "krec/s")
+            for name in ("ours, send", "ours, send_arrow")
+            for other in ("confluent-kafka", "kafka-python")
+        ),
+        compare(f"{what}, ours, send, clients that have sent before", *later.values(), "krec/s", 2),
     ]
 
 
 def run(rounds: int = 5) -> list[Row]:
-    """Both directions."""
     with kafkalog_broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
         servers = running.bootstrap_servers
         rows = read_rows(servers, 100, 12, rounds)
         rows += read_rows(servers, 1024, 3, rounds)
         rows += write_rows(servers, rounds)
     return rows
-
-
-if __name__ == "__main__":
-    print(table(run()))

@@ -10,42 +10,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from typing import Any
 
-from benchmarks.harness import Row, compare, interleave, repeats, table
-from pyspark_kafkalog.protocol.api.fetch import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-)
-from pyspark_kafkalog.protocol.api.metadata import (
-    MetadataResponse,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
-)
-from pyspark_kafkalog.protocol.api.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-    TopicProduceResponse,
-    read_single,
-    write_single,
-)
+from benchmarks.harness import Row, compare, in_stride
+from pyspark_kafkalog.protocol import exchange
+from pyspark_kafkalog.protocol.api import fetch, metadata, produce
 from pyspark_kafkalog.protocol.codec import codec, table_codec
-from pyspark_kafkalog.protocol.exchange import (
-    api_of,
-    decode_header,
-    decode_request,
-    encode_request,
-    encode_response,
-)
 from pyspark_kafkalog.protocol.primitives import Output
 
 RECORDS = bytes(100)
@@ -54,23 +25,22 @@ RECORDS = bytes(100)
 def messages(partitions: int) -> list[Any]:
     """One message of each kind, with so many partitions of one topic."""
     numbers = range(partitions)
-    to_append = tuple(PartitionProduceData(i, RECORDS) for i in numbers)
-    appended = tuple(PartitionProduceResponse(i, base_offset=i) for i in numbers)
-    to_fetch = tuple(FetchPartition(i, fetch_offset=77, partition_max_bytes=1 << 20) for i in numbers)
-    fetched = tuple(PartitionData(i, high_watermark=99, records=RECORDS) for i in numbers)
-    known = tuple(MetadataResponsePartition(partition_index=i, replica_nodes=(0,)) for i in numbers)
+    to_append = tuple(produce.PartitionProduceData(i, RECORDS) for i in numbers)
+    appended = tuple(produce.PartitionProduceResponse(i, base_offset=i) for i in numbers)
+    to_fetch = tuple(fetch.FetchPartition(i, fetch_offset=77, partition_max_bytes=1 << 20) for i in numbers)
+    fetched = tuple(fetch.PartitionData(i, high_watermark=99, records=RECORDS) for i in numbers)
+    known = tuple(metadata.MetadataResponsePartition(partition_index=i, replica_nodes=(0,)) for i in numbers)
     return [
-        ProduceRequest(acks=-1, topic_data=(TopicProduceData("flights", to_append),)),
-        ProduceResponse((TopicProduceResponse("flights", appended),)),
-        FetchRequest(topics=(FetchTopic(topic="flights", partitions=to_fetch),)),
-        FetchResponse(responses=(FetchableTopicResponse(topic="flights", partitions=fetched),)),
-        MetadataResponse(topics=(MetadataResponseTopic(name="flights", partitions=known),)),
+        produce.ProduceRequest(acks=-1, topic_data=(produce.TopicProduceData("flights", to_append),)),
+        produce.ProduceResponse((produce.TopicProduceResponse("flights", appended),)),
+        fetch.FetchRequest(topics=(fetch.FetchTopic(topic="flights", partitions=to_fetch),)),
+        fetch.FetchResponse(responses=(fetch.FetchableTopicResponse(topic="flights", partitions=fetched),)),
+        metadata.MetadataResponse(topics=(metadata.MetadataResponseTopic(name="flights", partitions=known),)),
     ]
 
 
 def body(message: Any) -> bytes:
-    """The message as it stands on the wire."""
-    api = api_of(type(message))
+    api = exchange.api_of(type(message))
     version = api.versions.max
     out = Output()
     cls: Any = type(message)
@@ -83,7 +53,7 @@ def body(message: Any) -> bytes:
 
 def calls(message: Any) -> dict[str, Callable[[], object]]:
     """Reading and writing ``message``, by us and by the others; names are ``who what``."""
-    api, data = api_of(type(message)), body(message)
+    api, data = exchange.api_of(type(message)), body(message)
     version, name = api.versions.max, type(message).__name__
     flexible = api.flexible(version)
     cls: Any = type(message)
@@ -132,23 +102,27 @@ def tuned_calls(value: Any, version: int) -> dict[str, Callable[[], object]]:
 def single_calls(version: int = 11) -> dict[str, Callable[[], object]]:
     """A produce request with one partition read and answered, the short way and by the tables."""
     request = messages(1)[0]
-    parts: list[Any] = encode_request(request, version=version, correlation_id=1, client_id="benchmark")
+    parts: list[Any] = exchange.encode_request(
+        request, version=version, correlation_id=1, client_id="benchmark"
+    )
     frame = bytearray(b"".join(bytes(part) for part in parts)[4:])
-    header, pos = decode_header(frame)
+    header, pos = exchange.decode_header(frame)
 
     def single() -> list[Any]:
-        read = read_single(frame, pos, version)
+        read = produce.read_single(frame, pos, version)
         if read is None:
             raise RuntimeError("the short way does not take the usual request")
-        return [write_single(read, version, 1, base_offset=9, log_append_time_ms=-1, log_start_offset=0)]
+        return [
+            produce.write_single(read, version, 1, base_offset=9, log_append_time_ms=-1, log_start_offset=0)
+        ]
 
     def tables() -> list[Any]:
-        (topic,) = decode_request(header, frame, pos).topic_data
-        answer = PartitionProduceResponse(
+        (topic,) = exchange.decode_request(header, frame, pos).topic_data
+        answer = produce.PartitionProduceResponse(
             topic.partition_data[0].index, base_offset=9, log_append_time_ms=-1, log_start_offset=0
         )
-        response = ProduceResponse((TopicProduceResponse(topic.name, (answer,)),))
-        return encode_response(response, version=version, correlation_id=1)
+        response = produce.ProduceResponse((produce.TopicProduceResponse(topic.name, (answer,)),))
+        return exchange.encode_response(response, version=version, correlation_id=1)
 
     if b"".join(single()) != b"".join(tables()):
         raise RuntimeError("the short way does not say what the tables say")
@@ -162,7 +136,7 @@ def run(rounds: int = 7) -> list[Row]:
         for message in messages(partitions):
             name = f"{type(message).__name__}, partitions: {partitions}"
             rows += _rows(name, calls(message), ("kafka-python", "kio"), rounds)
-    to_append, fetched = PartitionProduceData(1, RECORDS), PartitionData(1, records=RECORDS)
+    to_append, fetched = produce.PartitionProduceData(1, RECORDS), fetch.PartitionData(1, records=RECORDS)
     for value, version in ((to_append, 11), (fetched, 12)):
         rows += _rows(
             f"one {type(value).__name__}", tuned_calls(value, version), ("table",), rounds, ("writing",)
@@ -177,30 +151,9 @@ def _rows(
     rounds: int,
     actions: tuple[str, ...] = ("reading", "writing"),
 ) -> list[Row]:
-    times = {who: repeats(call, 0.02) for who, call in contestants.items()}
-    measured = interleave(
-        {who: partial(_repeat, call, times[who]) for who, call in contestants.items()},
-        rounds,
-        amounts={who: float(times[who]) for who in contestants},
-    )
+    measured = in_stride(contestants, rounds, seconds=0.02)
     return [
-        compare(
-            f"{what} {name}",
-            measured[f"own {what}"],
-            measured[f"{peer} {what}"],
-            goal=None,
-            unit="thousand/s",
-            scale=1e-3,
-        )
+        compare(f"{what} {name}", measured[f"own {what}"], measured[f"{peer} {what}"], "thousand/s")
         for what in actions
         for peer in peers
     ]
-
-
-def _repeat(call: Callable[[], object], times: int) -> None:
-    for _ in range(times):
-        call()
-
-
-if __name__ == "__main__":
-    print(table(run()))

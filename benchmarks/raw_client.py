@@ -16,7 +16,12 @@ from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from pyspark_kafkalog.protocol.api.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from pyspark_kafkalog.protocol.api.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from pyspark_kafkalog.protocol.exchange import api_of, decode_response, encode_request
 from pyspark_kafkalog.types import NewRecord
 
@@ -61,40 +66,93 @@ def fetch_request(topic: str, offset: int, max_bytes: int, partition: int = 0) -
     )
 
 
-class RawClient:
-    """One blocking connection; a context manager."""
+def connected(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port), timeout=300)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class Wire:
+    """*Not thread-safe.* A connection that sends frames and reads answers; a context manager."""
 
     def __init__(self, port: int) -> None:
-        self._sock = socket.create_connection(("127.0.0.1", port), timeout=120)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = connected(port)
         self._buffer = bytearray(_RECEIVE_BYTES)
 
-    def call(self, request: Any, version: int | None = None) -> Any:
-        """Send a request and decode its answer."""
-        self._sock.sendall(encode(request, version))
-        return self._decode(request, self._frame(), version)
+    def send(self, frames: bytes) -> None:
+        self._sock.sendall(frames)
 
-    def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Create a topic, unless it exists."""
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    def answer(self) -> bytes:
+        """The next answer, without its size."""
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
+
+    def skip(self) -> int:
+        """Read the next answer, and give its size only."""
+        size = left = int.from_bytes(self._exactly(4), "big")
+        while left:
+            count = self._sock.recv_into(self._buffer, min(left, _RECEIVE_BYTES))
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            left -= count
+        return size
+
+    def skip_answers(self, frames: Sequence[bytes], window: int) -> int:
+        """Send frames one after the other, ``window`` of them under way: the size of all answers."""
+        self.send(b"".join(frames[:window]))
+        total = 0
+        for number in range(len(frames)):
+            total += self.skip()
+            if number + window < len(frames):
+                self.send(frames[number + window])
+        return total
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _exactly(self, count: int) -> bytes:
+        data = bytearray()
+        while len(data) < count:  # MSG_WAITALL would not wait: the socket has a timeout
+            piece = self._sock.recv(count - len(data))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return bytes(data)
+
+
+class RawClient(Wire):
+    """*Not thread-safe.* Calls today's brokers."""
+
+    def call(self, request: Any, version: int | None = None) -> Any:
+        self.send(encode(request, version))
+        return self._decode(request, self.answer(), version)
+
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """Create a topic, unless it exists. Underscores in names of ``configs`` stand for dots."""
+        given = tuple(CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items())
+        topic = CreatableTopic(name, num_partitions=partitions, replication_factor=1, configs=given)
         answer = self.call(CreateTopicsRequest(topics=(topic,), timeout_ms=30_000))
         if answer.topics[0].error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
             _check(answer.topics[0].error_code)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
         _check(self.call(DeleteTopicsRequest(topic_names=(name,), timeout_ms=30_000)).responses[0].error_code)
 
     def produce(self, topic: str, data: bytes, count: int, window: int = 16, partition: int = 0) -> float:
         """Seconds for ``count`` produce requests of one batch, with ``window`` of them under way."""
         frame = encode(produce_request(topic, data, (partition,)))
         started = time.perf_counter()
-        self._sock.sendall(frame)
-        first = self._frame()
+        self.send(frame)
+        first = self.answer()
         size, sent, got = 4 + len(first), 1, 0
         while got < (count - 1) * size:
             while sent < count and sent - 1 - got // size < window:
-                self._sock.sendall(frame)
+                self.send(frame)
                 sent += 1
             got += self._sock.recv_into(self._buffer)
         seconds = time.perf_counter() - started
@@ -109,15 +167,8 @@ class RawClient:
         frames = [encode(request, version) for request in requests]
         first = self.call(requests[0], version).responses[0].partitions[0]
         _check(first.error_code)
-        total, started = 0, time.perf_counter()
-        self._sock.sendall(b"".join(frames[:window]))
-        for i in range(len(frames)):
-            left = int.from_bytes(self._exactly(4), "big")
-            total += left
-            while left:
-                left -= self._sock.recv_into(self._buffer, min(left, _RECEIVE_BYTES))
-            if i + window < len(frames):
-                self._sock.sendall(frames[i + window])
+        started = time.perf_counter()
+        total = self.skip_answers(frames, window)
         return time.perf_counter() - started, total
 
     def round_trips(self, frame: bytes, count: int) -> list[float]:
@@ -125,37 +176,14 @@ class RawClient:
         samples = []
         for _ in range(count):
             started = time.perf_counter()
-            self._sock.sendall(frame)
+            self.send(frame)
             self._sock.recv_into(self._buffer)
             samples.append(time.perf_counter() - started)
         return samples
 
     def answer_bytes(self, frame: bytes) -> int:
-        """Size of the whole answer to an encoded request."""
-        self._sock.sendall(frame)
-        return 4 + len(self._frame())
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._sock.close()
-
-    def __enter__(self) -> RawClient:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def _frame(self) -> bytes:
-        return self._exactly(int.from_bytes(self._exactly(4), "big"))
-
-    def _exactly(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            piece = self._sock.recv(count - len(data))
-            if not piece:
-                raise ConnectionError("the broker closed the connection")
-            data += piece
-        return bytes(data)
+        self.send(frame)
+        return 4 + len(self.answer())
 
     @staticmethod
     def _decode(request: Any, frame: bytes, version: int | None = None) -> Any:

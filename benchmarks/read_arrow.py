@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import kafkalog_broker
 import pyspark_kafkalog as kafkalog
-from benchmarks.harness import Measurement, Row, compare, interleave, table
+from benchmarks.harness import Measurement, Row, compare, interleave
 from benchmarks.pipeline import READ_BYTES, SCHEMA, fill, peer_batches
 
 QUERY = "SELECT count(*), sum(octet_length(value)) FROM rows"
@@ -26,12 +26,10 @@ PEER = "confluent-kafka"
 
 
 def counted(reader: pa.RecordBatchReader) -> int:
-    """All rows, as their batches come."""
     return sum(batch.num_rows for batch in reader)
 
 
 def queried(reader: pa.RecordBatchReader) -> int:
-    """All rows, as DuckDB counts them."""
     (found,) = duckdb.from_arrow(reader).query("rows", QUERY).fetchall()
     return int(found[0])
 
@@ -63,18 +61,11 @@ def read_rows(servers: str, value_bytes: int, goal: float | None, rounds: int) -
         used[name].seconds.append(time.process_time() - began)
 
     calls = {name: lambda name=name: run_one(name) for name in contestants}
-    took = interleave(calls, rounds, amounts=dict.fromkeys(contestants, count))
+    took = interleave(calls, rounds, count)
     for each in used.values():
         del each.seconds[:-rounds]  # the warm-up
     return [
-        compare(
-            f"{what}, {value_bytes} B",
-            measured[f"ours{by}"],
-            measured[f"{PEER}{by}"],
-            goal=wanted,
-            unit=unit,
-            scale=1e-6,
-        )
+        compare(f"{what}, {value_bytes} B", measured[f"ours{by}"], measured[PEER + by], unit, wanted)
         for what, measured, by, unit, wanted in (
             ("topic to record batches", took, "", "Mrec/s", goal),
             ("the same by the client's processor time", used, "", "Mrec/CPU s", None),
@@ -84,12 +75,7 @@ def read_rows(servers: str, value_bytes: int, goal: float | None, rounds: int) -
 
 
 def run(rounds: int = 5) -> list[Row]:
-    """Both sizes."""
     with kafkalog_broker.start_broker({"log.segment.bytes": 1 << 28}) as running:
         servers = running.bootstrap_servers
         duckdb.execute("SET enable_progress_bar = false")
         return read_rows(servers, 100, 10, rounds) + read_rows(servers, 1024, None, rounds)
-
-
-if __name__ == "__main__":
-    print(table(run()))

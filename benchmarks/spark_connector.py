@@ -24,7 +24,6 @@ from __future__ import annotations
 import itertools
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.harness import Measurement, Row, compare, interleave, table
+from benchmarks.harness import Measurement, Row, compare, cost, interleave, shown
 from benchmarks.raw_client import RawClient, batch, produce_request
 from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
 from kafkalog_broker.embedded import start_broker
@@ -50,13 +49,11 @@ from tests.support.spark.spark_environments import connector_jars
 
 CORES = 2
 PARTITIONS = 2
-READS = ((100, 20_000_000), (1000, 5_000_000))
-"""Value bytes, and rows of the topic."""
+READS = ((100, 20_000_000), (1000, 5_000_000))  # value bytes, and rows of the topic
 WARM_UP_ROWS = 1_000_000
 CODECS = (Codec.NONE, Codec.LZ4, Codec.SNAPPY, Codec.ZSTD)
 READ_GOAL, CEILING_GOAL, COLUMNS_GOAL, STREAM_GOAL, SINK_GOAL = 3.0, 0.8, 2.0, 2.0, 3.0
-FULL = 0
-"""Records a batch: as many as a broker takes by default, 1 MB of them."""
+FULL = 0  # records a batch: as many as a broker takes by default, 1 MB of them
 FULL_BYTES = 1_000_000
 SHAPES = {
     100: {1: 1_000_000, 10: 5_000_000, 100: 10_000_000, FULL: 10_000_000},
@@ -65,21 +62,17 @@ SHAPES = {
 }
 """Rows of a topic, by bytes of a value and records a batch; a hundred of 10 kB are full."""
 SHAPE_GOALS = {100: 3.0, 1000: 2.2, 10_000: 1.5}
-STRICT = 1000
-"""Bytes of the values whose goal does not depend on the ready-made batches."""
+STRICT = 1000  # bytes of the values whose goal does not depend on the ready-made batches
 MANY, MANY_GOAL, RECORDS_IN_EACH = 200, 1.5, 200
 PLANNED = (2000, 10_000)
 TLS_READS, TLS_GOAL = ((100, 3_000_000), (1000, 1_000_000)), 2.0
 FIRST_ROW_MORE = 0.3
-BATCH_MORE = 0.1
-"""Seconds that the first row, or a trigger, may take longer than the connector's."""
+BATCH_MORE = 0.1  # seconds that the first row, or a trigger, may take longer than the connector's
 TRIGGER_ROWS, TRIGGERS = 100_000, 20
-STREAM_ROWS = 2_000_000
-"""Rows of a trigger where Spark's bookkeeping no longer counts."""
+STREAM_ROWS = 2_000_000  # rows of a trigger where Spark's bookkeeping no longer counts
 SINK_ROWS = 2_000_000
 WARM_DAEMON = {"spark.python.daemon.module": worker_daemon.__name__}
-FEW = 3
-"""Rounds of what takes many seconds; asked for fewer, fewer."""
+FEW = 3  # rounds of what takes many seconds; asked for fewer, fewer
 OURS, SPARKS, CEILING = "kafkalog", "Spark's connector", "ready-made Arrow batches"
 SOURCES = ((OURS, "kafkalog"), (SPARKS, "kafka"))
 
@@ -88,10 +81,10 @@ def run(rounds: int = 7) -> list[Row]:
     """All codecs, streams, loads and the sink; about forty minutes, a quarter of an hour with one round."""
     with _apache_kafka() as servers:
         with session(CORES, _jars()) as spark:
-            rows = _shown(Contest(spark, servers, rounds).with_sparks_daemon())
+            rows = shown(Contest(spark, servers, rounds).with_sparks_daemon())
         with session(CORES, _jars() | WARM_DAEMON) as spark:
             for answer in Contest(spark, servers, rounds).answers():
-                rows += _shown(answer)
+                rows += shown(answer)
     return rows
 
 
@@ -102,14 +95,14 @@ def _values(value_bytes: int, rounds: int) -> list[Row]:
         contest = Contest(spark, servers, rounds)
         contest.warm_up(parquet=False)
         for per_batch, count in SHAPES[value_bytes].items():
-            rows += _shown(contest.batches(value_bytes, per_batch, count))
+            rows += shown(contest.batches(value_bytes, per_batch, count))
     return rows
 
 
 def many_partitions(rounds: int = 7) -> list[Row]:
     """A task for each of many partitions, and planning alone; about three minutes."""
     with _apache_kafka() as servers, session(CORES, _jars() | WARM_DAEMON) as spark:
-        rows = _shown(Contest(spark, servers, rounds).small_tasks())
+        rows = shown(Contest(spark, servers, rounds).small_tasks())
     with (
         tempfile.TemporaryDirectory() as directory,
         start_broker({"log.retention.ms": -1}, data_dir=Path(directory)) as running,
@@ -117,7 +110,7 @@ def many_partitions(rounds: int = 7) -> list[Row]:
     ):
         contest = Contest(spark, running.bootstrap_servers, rounds)
         for count in PLANNED:
-            rows += _shown(contest.planning(count))
+            rows += shown(contest.planning(count))
     return rows
 
 
@@ -139,7 +132,7 @@ def over_tls(rounds: int = 7) -> list[Row]:
                         answers = contest.contest(
                             what, name, value_bytes, count, goal=TLS_GOAL, rounds=rounds, strict=True
                         )
-                        rows += _shown([answers[0], answers[-1]])
+                        rows += shown([answers[0], answers[-1]])
     return rows
 
 
@@ -190,17 +183,10 @@ def _apache_kafka() -> Iterator[str]:
             kafka.stop()
 
 
-def _shown(rows: list[Row]) -> list[Row]:
-    """As they are found: all of it takes long."""
-    print(table(rows), file=sys.stderr, flush=True)
-    return rows
-
-
 class Contest:
     """The questions, in one session against one broker."""
 
-    _numbers = itertools.count(1)
-    """Of topics, whoever asks: the broker takes its time to delete one."""
+    _numbers = itertools.count(1)  # of topics, whoever asks: the broker takes its time to delete one
 
     def __init__(
         self, spark: Any, servers: str, rounds: int, options: Mapping[str, str] | None = None
@@ -210,7 +196,6 @@ class Contest:
         self.rounds, self.few = rounds, min(rounds, FEW)
 
     def with_sparks_daemon(self) -> list[Row]:
-        """What the daemon makes different."""
         with self.topic(READS[0][0], WARM_UP_ROWS, Codec.NONE) as name:
             return [self.first_row(name, goal=False)]
 
@@ -263,12 +248,12 @@ class Contest:
             SPARKS: lambda: noop(self.frame("kafka", name)),
             CEILING: lambda: noop(ready),
         }
-        took = interleave(calls, self.rounds, amounts=dict.fromkeys(calls, float(MANY)))
+        took = interleave(calls, self.rounds, MANY)
         what = f"{MANY} partitions of {RECORDS_IN_EACH} x 100 B"
         note = f"{took[OURS].median / MANY * 1000:.1f} and {took[SPARKS].median / MANY * 1000:.1f} ms a task"
         return [
-            compare(what, took[OURS], took[SPARKS], goal=MANY_GOAL, unit="tasks/s", note=note),
-            compare(what, took[OURS], took[CEILING], goal=None, unit="tasks/s"),
+            compare(what, took[OURS], took[SPARKS], "tasks/s", MANY_GOAL, note),
+            compare(what, took[OURS], took[CEILING], "tasks/s"),
         ]
 
     def planning(self, count: int) -> list[Row]:
@@ -287,12 +272,9 @@ class Contest:
         divided = {"maxRecordsPerPartition": "1000"}
         for what, options in (("", {}), (", maxRecordsPerPartition", divided)):
             calls = {name: partial(plan, source, **options) for name, source in SOURCES}
-            took = interleave(calls, self.rounds, amounts=dict.fromkeys(calls, float(count)))
-            note = f"{took[OURS].median:.2f} and {took[SPARKS].median:.2f} s"
-            question = f"plan {count:,} partitions{what}"
-            rows.append(
-                compare(question, took[OURS], took[SPARKS], goal=None, unit="partitions/s", note=note)
-            )
+            ours, sparks = interleave(calls, self.rounds, count).values()
+            note = f"{ours.median:.2f} and {sparks.median:.2f} s"
+            rows.append(compare(f"plan {count:,} partitions{what}", ours, sparks, "partitions/s", note=note))
         return rows
 
     @property
@@ -321,7 +303,6 @@ class Contest:
             client.delete_topic(name)
 
     def read(self, topic: str, value_bytes: int, count: int, codec: Codec) -> list[Row]:
-        """The topic as its codec has it."""
         what = f"Read {count // 10**6} M x {value_bytes} B, {codec.name.lower()}, to noop"
         return self.contest(what, topic, value_bytes, count, goal=READ_GOAL, rounds=self.few)
 
@@ -342,27 +323,19 @@ class Contest:
         """
         frames = {OURS: self.frame("kafkalog", topic), SPARKS: self.frame("kafka", topic)}
         frames[CEILING] = self.ready_made(value_bytes, count)
-        spent: dict[str, list[Spent]] = {name: [] for name in frames}
-        calls = {name: partial(timed_cpu, partial(noop, f), spent[name]) for name, f in frames.items()}
-        took = interleave(calls, rounds, amounts=dict.fromkeys(frames, float(count)), warm_up=0)
+        calls = {name: partial(noop, frame) for name, frame in frames.items()}
+        took, spent = spending(calls, rounds, count)
         ceiling = took[CEILING].rate / took[SPARKS].rate
         spread = f"spread {took[OURS].spread:.1f}x and {took[SPARKS].spread:.1f}x"
         note = f"ready-made batches: {ceiling:.2f}x; {spread}"
         if not strict and CEILING_GOAL * ceiling < goal:
             goal = CEILING_GOAL * ceiling
             note = f"goal: 80 % of the ready-made batches' {ceiling:.2f}x; {spread}"
-        cpu = {name: _for_a_million(rounds, count) for name, rounds in spent.items()}
-        mine, peers = cpu[OURS], cpu[SPARKS]
         return [
-            compare(what, took[OURS], took[SPARKS], goal=goal, unit="Mrows/s", scale=1e-6, note=note),
-            compare(what, took[OURS], took[CEILING], goal=CEILING_GOAL, unit="Mrows/s", scale=1e-6),
-            Row(
-                f"{what}: processor seconds for a million rows", mine.spark, peers.spark,
-                peers.spark / mine.spark, None, "s",
-                f"peer: {SPARKS}; JVM {mine.jvm:.2f}, Python {mine.workers:.2f}; the broker's beside it: "
-                f"{mine.broker:.2f}, for the peer {peers.broker:.2f}; ready-made: {cpu[CEILING].spark:.2f}",
-            ),
-        ]  # fmt: skip
+            compare(what, took[OURS], took[SPARKS], "Mrows/s", goal, note),
+            compare(what, took[OURS], took[CEILING], "Mrows/s", CEILING_GOAL),
+            _spent_row(what, spent, count),
+        ]
 
     def first_row(
         self,
@@ -379,23 +352,16 @@ class Contest:
         took = interleave(calls, self.rounds, warm_up=2)
         if goal:
             return _not_much_later("First row of a warm session", took, FIRST_ROW_MORE)
-        ours, sparks = took[OURS].median, took[SPARKS].median
-        return Row(what, ours, sparks, sparks / ours, None, "s", f"peer: {SPARKS}")
+        return cost(what, took[OURS].median, took[SPARKS].median, "s", note=f"peer: {SPARKS}")
 
     def columns(self, topic: str, count: int) -> Row:
-        """Two columns instead of seven."""
         frames = {
             "offset and timestamp": self.frame("kafkalog", topic, columns="offset,timestamp"),
             "all columns": self.frame("kafkalog", topic),
         }
-        took = interleave(
-            {name: partial(noop, frame) for name, frame in frames.items()},
-            self.few,
-            amounts=dict.fromkeys(frames, float(count)),
-            warm_up=0,
-        )
-        two, every = took.values()
-        return compare("columns=offset,timestamp", two, every, goal=COLUMNS_GOAL, unit="Mrows/s", scale=1e-6)
+        calls = {name: partial(noop, frame) for name, frame in frames.items()}
+        took = interleave(calls, self.few, count, warm_up=0)
+        return compare("columns=offset,timestamp", *took.values(), "Mrows/s", COLUMNS_GOAL)
 
     def load(self, topic: str, value_bytes: int, count: int) -> list[Row]:
         """The topic into Parquet, whole and without the write's own time."""
@@ -405,27 +371,21 @@ class Contest:
             def write(frame: Any) -> None:
                 frame.write.mode("overwrite").parquet(str(Path(directory) / "table"))
 
-            took = interleave(
-                {
-                    OURS: lambda: write(self.frame("kafkalog", topic)),
-                    SPARKS: lambda: write(self.frame("kafka", topic)),
-                    "write": lambda: write(ready),
-                    "read": lambda: noop(ready),
-                },
-                self.few,
-                amounts={OURS: float(count), SPARKS: float(count)},
-                warm_up=0,
-            )
+            calls: dict[str, Callable[[], None]] = {
+                OURS: lambda: write(self.frame("kafkalog", topic)),
+                SPARKS: lambda: write(self.frame("kafka", topic)),
+                "write": lambda: write(ready),
+                "read": lambda: noop(ready),
+            }
+            took = interleave(calls, self.few, count, warm_up=0)
         own = took["write"].median - took["read"].median
         ours, sparks = (max(took[name].median - own, 1e-9) for name in (OURS, SPARKS))
         what = f"{count // 10**6} M x {value_bytes} B to Parquet"
+        note = f"peer: {SPARKS}; the write's own time is {own:.1f} s"
         return [
-            compare(what, took[OURS], took[SPARKS], goal=None, unit="Mrows/s", scale=1e-6),
-            Row(
-                f"{what}, without the write's own time", ours, sparks, sparks / ours, READ_GOAL, "s",
-                f"peer: {SPARKS}; the write's own time is {own:.1f} s",
-            ),
-        ]  # fmt: skip
+            compare(what, took[OURS], took[SPARKS], "Mrows/s"),
+            cost(f"{what}, without the write's own time", ours, sparks, "s", READ_GOAL, note),
+        ]
 
     def stream(self, topic: str) -> list[Row]:
         """Triggers of a stream that has all its rows before it begins."""
@@ -439,13 +399,11 @@ class Contest:
             seconds = sum(each["durationMs"]["triggerExecution"] for each in large) / 1000
             sustained[name].seconds.append(seconds / sum(each["numInputRows"] for each in large))
         took = {name: Measurement(name, 1.0, seconds) for name, seconds in triggers.items()}
+        question = f"Stream, {STREAM_ROWS // 10**6} M rows a trigger: sustained"
         return [
             _not_much_later(f"Stream, {TRIGGER_ROWS} rows a trigger: a trigger", took, BATCH_MORE),
-            compare(
-                f"Stream, {STREAM_ROWS // 10**6} M rows a trigger: sustained",
-                sustained[OURS], sustained[SPARKS], goal=STREAM_GOAL, unit="Mrows/s", scale=1e-6,
-            ),
-        ]  # fmt: skip
+            compare(question, sustained[OURS], sustained[SPARKS], "Mrows/s", STREAM_GOAL),
+        ]
 
     def progress(self, source: str, topic: str, rows: int, triggers: int) -> list[Any]:
         """The reports of so many triggers of a new query that had rows."""
@@ -486,35 +444,30 @@ class Contest:
             writes = {OURS: partial(write, "kafkalog"), SPARKS: partial(write, "kafka")}
             for each in writes.values():
                 each()
-            spent: dict[str, list[Spent]] = {source: [] for source in writes}
-            calls = {source: partial(timed_cpu, each, spent[source]) for source, each in writes.items()}
-            took = interleave(calls, self.few, amounts=dict.fromkeys(calls, float(SINK_ROWS)), warm_up=0)
+            took, spent = spending(writes, self.few, SINK_ROWS)
         what = f"Write {SINK_ROWS // 10**6} M rows of about 100 B to a topic"
-        mine, peers = (_for_a_million(spent[source], SINK_ROWS) for source in (OURS, SPARKS))
-        return [
-            compare(what, took[OURS], took[SPARKS], goal=SINK_GOAL, unit="Mrows/s", scale=1e-6),
-            Row(
-                f"{what}: processor seconds for a million rows", mine.spark, peers.spark,
-                peers.spark / mine.spark, None, "s",
-                f"peer: {SPARKS}; JVM {mine.jvm:.2f}, Python {mine.workers:.2f}; the broker's beside it: "
-                f"{mine.broker:.2f}, for the peer {peers.broker:.2f}",
-            ),
-        ]  # fmt: skip
+        return [compare(what, *took.values(), "Mrows/s", SINK_GOAL), _spent_row(what, spent, SINK_ROWS)]
 
     def frame(self, source: str, topic: str, **options: str) -> Any:
-        """The topic as a DataFrame of either source."""
         reader = self.spark.read.format(source).option("kafka.bootstrap.servers", self.servers)
         return reader.options(subscribe=topic, **self.options, **options).load()
 
     def ready_made(self, value_bytes: int, count: int) -> Any:
-        """As many rows from as many tasks of the source that only yields."""
         options = {"rows": count // PARTITIONS, "valuebytes": value_bytes, "tasks": PARTITIONS}
         return self.spark.read.format("ready_made").options(**options).load()
 
 
-def _for_a_million(rounds: list[Spent], count: int) -> Spent:
-    """The middle of rounds of ``count`` rows."""
-    return Spent(*(statistics.median(each) * 1e6 / count for each in zip(*rounds, strict=True)))
+def _spent_row(what: str, spent: Mapping[str, Spent], count: int) -> Row:
+    million = {name: Spent(*(1e6 / count * seconds for seconds in each)) for name, each in spent.items()}
+    ours, sparks = million[OURS], million[SPARKS]
+    note = (
+        f"peer: {SPARKS}; JVM {ours.jvm:.2f}, Python {ours.workers:.2f}; the broker's beside it: "
+        f"{ours.broker:.2f}, for the peer {sparks.broker:.2f}"
+    )
+    if CEILING in million:
+        note += f"; ready-made: {million[CEILING].spark:.2f}"
+    question = f"{what}: processor seconds for a million rows"
+    return cost(question, ours.spark, sparks.spark, "s", note=note)
 
 
 def _until_led(produce: Callable[[], object]) -> None:
@@ -548,17 +501,26 @@ class Spent(NamedTuple):
         return self.jvm + self.workers
 
 
-def timed_cpu(work: Callable[[], object], spent: list[Spent]) -> None:
-    """Do ``work``, and note the processor seconds that it took.
+def spending(
+    calls: Mapping[str, Callable[[], object]], rounds: int, amount: float = 1.0, *, warm_up: int = 0
+) -> tuple[dict[str, Measurement], dict[str, Spent]]:
+    """As `interleave`, with the median processor seconds of a call.
 
     Process by process: Spark ends workers that were idle for a minute, and nobody keeps what they had used.
     """
-    before = _cpu_seconds()
-    work()
-    used = dict.fromkeys(Spent._fields, 0.0)
-    for process, (kind, seconds) in _cpu_seconds().items():
-        used[kind] += seconds - before.get(process, (kind, 0.0))[1]
-    spent.append(Spent(**used))
+    spent: dict[str, list[Spent]] = {name: [] for name in calls}
+
+    def noted(name: str) -> None:
+        before = _cpu_seconds()
+        calls[name]()
+        used = dict.fromkeys(Spent._fields, 0.0)
+        for process, (kind, seconds) in _cpu_seconds().items():
+            used[kind] += seconds - before.get(process, (kind, 0.0))[1]
+        spent[name].append(Spent(**used))
+
+    took = interleave({name: partial(noted, name) for name in calls}, rounds, amount, warm_up=warm_up)
+    counted = {name: zip(*each[warm_up:], strict=True) for name, each in spent.items()}
+    return took, {name: Spent(*map(statistics.median, each)) for name, each in counted.items()}
 
 
 def _cpu_seconds() -> dict[psutil.Process, tuple[str, float]]:
@@ -573,7 +535,3 @@ def _cpu_seconds() -> dict[psutil.Process, tuple[str, float]]:
         elif "kafka.Kafka" in command or start_broker.__module__ in command:
             found[child] = "broker", sum(child.cpu_times()[:2])
     return found
-
-
-if __name__ == "__main__":
-    print(table(run()))

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from benchmarks.harness import Row, compare, interleave, table
+from benchmarks.broker import scratch
+from benchmarks.harness import Measurement, Row, compare, interleave
 from benchmarks.raw_client import RawClient
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource.options.row_schema import column_names, spark_schema
@@ -31,21 +31,18 @@ ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = column_names(None, include_headers=False, include_broker=False)
 KEY = b"key-123456"
 BATCH_BYTES = 64 << 10
-YIELDED_BYTES = 1 << 20
-"""About what our decoder makes one record batch of."""
+YIELDED_BYTES = 1 << 20  # about what our decoder makes one record batch of
 CORES = 2
-ROWS_BY_VALUE_BYTES = {100: 5_000_000, 1000: 800_000}
-"""Rows of one task; a run then takes seconds."""
+ROWS_BY_VALUE_BYTES = {100: 5_000_000, 1000: 800_000}  # rows of one task; a run then takes seconds
 GOAL = 0.8
 
 
 def run(rounds: int = 7) -> list[Row]:
     """All rows of this question; about three minutes."""
-    scratch = "/dev/shm" if Path("/dev/shm").is_dir() else None
     rows = []
     with (
-        tempfile.TemporaryDirectory(dir=scratch) as directory,
-        start_broker({"log.retention.ms": -1}, data_dir=Path(directory)) as running,
+        scratch() as directory,
+        start_broker({"log.retention.ms": -1}, data_dir=directory) as running,
         session(CORES) as spark,
     ):
         for value_bytes, count in ROWS_BY_VALUE_BYTES.items():
@@ -75,27 +72,20 @@ class Contest:
             .load()
         )
         contestants = {"kafkalog": self.frame(topics), "ready-made Arrow batches": ready}
-        ours, peer = self._measure(contestants, total)
+        measured = self._measure(contestants, total)
         tasks = f"{len(topics)} task{'s' if len(topics) > 1 else ''}"
-        return compare(
-            f"Spark read to noop, values of {self.value_bytes} B, {tasks}",
-            ours, peer, goal=GOAL, unit="Mrows/s", scale=1e-6,
-        )  # fmt: skip
+        question = f"Spark read to noop, values of {self.value_bytes} B, {tasks}"
+        return compare(question, *measured, "Mrows/s", GOAL)
 
     def pruned(self, topics: Sequence[str]) -> Row:
-        """Two columns instead of seven: for information."""
         contestants = {
             "two": self.frame(topics, columns="offset,timestamp"),
             "all columns": self.frame(topics),
         }
-        two, every = self._measure(contestants, self.count * len(topics))
-        return compare(
-            f"columns=offset,timestamp, values of {self.value_bytes} B",
-            two, every, goal=None, unit="Mrows/s", scale=1e-6,
-        )  # fmt: skip
+        measured = self._measure(contestants, self.count * len(topics))
+        return compare(f"columns=offset,timestamp, values of {self.value_bytes} B", *measured, "Mrows/s")
 
     def frame(self, topics: Sequence[str], **options: str) -> Any:
-        """The topics as a DataFrame."""
         return (
             self.spark.read.format("kafkalog")
             .option("kafka.bootstrap.servers", self.servers)
@@ -103,10 +93,9 @@ class Contest:
             .load()
         )
 
-    def _measure(self, frames: dict[str, Any], total: int) -> list[Any]:
+    def _measure(self, frames: dict[str, Any], total: int) -> Iterable[Measurement]:
         calls = {name: partial(noop, frame) for name, frame in frames.items()}
-        amounts = dict.fromkeys(frames, float(total))
-        return list(interleave(calls, self.rounds, amounts=amounts).values())
+        return interleave(calls, self.rounds, total).values()
 
 
 def fill(port: int, topic: str, value_bytes: int, count: int) -> None:
@@ -197,7 +186,3 @@ def session(cores: int, configs: Mapping[str, str] | None = None) -> Iterator[An
 def noop(frame: Any) -> None:
     """Read all of it, as a write would."""
     frame.write.format("noop").mode("overwrite").save()
-
-
-if __name__ == "__main__":
-    print(table(run()))

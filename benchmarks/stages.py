@@ -14,20 +14,19 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import crc32c
 import pyarrow as pa
 
-from benchmarks.harness import Measurement, Row, interleave
+from benchmarks.broker import scratch
+from benchmarks.harness import Row, cost, in_turn
 from benchmarks.raw_client import RawClient, fetch_request
-from benchmarks.spark_connector import OURS, WARM_DAEMON, Spent, timed_cpu
+from benchmarks.spark_connector import OURS, WARM_DAEMON, spending
 from benchmarks.spark_read import BATCH_BYTES, COLUMNS, CORES, KEY, noop, ready_made, session
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.discovery import Cluster
@@ -39,20 +38,17 @@ from pyspark_kafkalog.types import NewRecord, TopicPartition
 
 VALUE_BYTES = (100, 1000, 10_000, 1_000_000)
 GB = 10**9
-FETCH_BYTES = 8 << 20
-"""As a task's, once its fetches have grown."""
-SPARK_BUFFER_BYTES = 1 << 16
-"""``spark.buffer.size``"""
+FETCH_BYTES = 8 << 20  # as a task's, once its fetches have grown
+SPARK_BUFFER_BYTES = 1 << 16  # ``spark.buffer.size``
 READY = "ready-made Arrow batches"
 
 
 def run(rounds: int = 5) -> list[Row]:
     """All rows of this question; about five minutes."""
-    scratch = "/dev/shm" if Path("/dev/shm").is_dir() else None
     rows = []
     with (
-        tempfile.TemporaryDirectory(dir=scratch) as directory,
-        start_broker({"log.retention.ms": -1}, data_dir=Path(directory)) as running,
+        scratch() as directory,
+        start_broker({"log.retention.ms": -1}, data_dir=directory) as running,
         session(CORES, WARM_DAEMON) as spark,
     ):
         for value_bytes in VALUE_BYTES:
@@ -90,17 +86,15 @@ class _Stages:
             "bare send": self._bare_send,
             "and send": lambda: _sent(self._decoded()),
         }
-        spent: dict[str, list[float]] = {name: [] for name in calls}
-        timed = {name: partial(_timed, call, spent[name]) for name, call in calls.items()}
-        interleave(timed, rounds + 1, warm_up=0)
-        took = {name: Measurement(name, 1.0, seconds[1:]).median for name, seconds in spent.items()}
+        measured = in_turn({name: partial(_thread_seconds, call) for name, call in calls.items()}, rounds)
+        took = {name: one.median for name, one in measured.items()}
         stages = (
             ("receive", took["receive"], took["bare receive"], "recv into one buffer"),
             ("decode", took["and decode"] - took["receive"], took["bare decode"], "a checksum and one copy"),
             ("send", took["and send"] - took["and decode"], took["bare send"], "writes of 1 MiB"),
         )
         return [
-            Row(f"1 GB of {self.value_bytes} B: {name}", ours, peer, peer / ours, None, "s", f"peer: {bare}")
+            cost(f"1 GB of {self.value_bytes} B: {name}", ours, peer, "s", note=f"peer: {bare}")
             for name, ours, peer, bare in stages
         ]
 
@@ -109,20 +103,10 @@ class _Stages:
         reader = spark.read.format("kafkalog").option("kafka.bootstrap.servers", servers)
         ready = spark.read.format("ready_made").options(rows=self.count, valuebytes=self.value_bytes, tasks=1)
         frames = {OURS: reader.option("subscribe", self.topic).load(), READY: ready.load()}
-        spent: dict[str, list[Spent]] = {name: [] for name in frames}
-        calls = {
-            name: partial(timed_cpu, partial(noop, frame), spent[name]) for name, frame in frames.items()
-        }
-        # What the first round took is in the list as well, and is left out below.
-        interleave(calls, rounds + 1, warm_up=0)
-        ours, peer = (
-            Spent(*(Measurement("", 1.0, list(each)).median for each in zip(*spent[name][1:], strict=True)))
-            for name in frames
-        )
-        return Row(
-            f"1 GB of {self.value_bytes} B: JVM", ours.jvm, peer.jvm, peer.jvm / ours.jvm, None, "s",
-            f"peer: {READY}; the workers beside it: {ours.workers:.2f} and {peer.workers:.2f}",
-        )  # fmt: skip
+        calls = {name: partial(noop, frame) for name, frame in frames.items()}
+        ours, peer = spending(calls, rounds, warm_up=1)[1].values()
+        note = f"peer: {READY}; the workers beside it: {ours.workers:.2f} and {peer.workers:.2f}"
+        return cost(f"1 GB of {self.value_bytes} B: JVM", ours.jvm, peer.jvm, "s", note=note)
 
     def _fetched(self) -> Iterator[Fetched]:
         with closing(Cluster(self.config)) as cluster:
@@ -201,7 +185,7 @@ def _consume(items: Iterator[object]) -> None:
         pass
 
 
-def _timed(call: Callable[[], object], spent: list[float]) -> None:
+def _thread_seconds(call: Callable[[], object]) -> float:
     began = time.thread_time()
     call()
-    spent.append(time.thread_time() - began)
+    return time.thread_time() - began

@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 import time
 
-from benchmarks.broker import scratch
 from benchmarks.broker_and_kafka import KAFKA, OURS, PEER, both
 from benchmarks.harness import Row, compare, interleave
 from benchmarks.raw_client import RawClient
@@ -30,8 +29,7 @@ from pyspark_kafkalog.types import NewRecord
 from tests.support.foreign.apache_kafka import fetch
 
 PRODUCERS = 20
-TRANSACTIONS = 100
-"""Of each producer in a round."""
+TRANSACTIONS = 100  # of each producer in a round
 WANTED_PER_SECOND = 1000
 TOPIC = "transactions"
 _VERSIONS = {"FindCoordinator": 3, "Init": 4, "Add": 3, "Produce": 9, "End": 3}
@@ -41,12 +39,10 @@ _START_SECONDS = 60.0
 
 def run(rounds: int = 5) -> list[Row]:
     """Both rows; about a minute."""
-    with scratch() as directory, both(fetch(KAFKA), directory) as brokers:
-        teams = {name: Team(int(served.servers.rpartition(":")[2])) for name, served in brokers.items()}
-        amount = float(PRODUCERS * TRANSACTIONS)
-        measured = interleave(
-            {name: team.work for name, team in teams.items()}, rounds, amounts=dict.fromkeys(teams, amount)
-        )
+    with both(fetch(KAFKA)) as brokers:
+        teams = {name: Team(served.port) for name, served in brokers.items()}
+        work = {name: team.work for name, team in teams.items()}
+        measured = interleave(work, rounds, PRODUCERS * TRANSACTIONS)
         for team in teams.values():
             team.close()
     ours, peer = measured[OURS], measured[PEER]
@@ -55,7 +51,7 @@ def run(rounds: int = 5) -> list[Row]:
         f"{question}: wanted", ours.rate, WANTED_PER_SECOND, ours.rate / WANTED_PER_SECOND, 1.0,
         "transactions/s", "peer: the rate that is wanted",
     )  # fmt: skip
-    return [limit, compare(question, ours, peer, goal=None, unit="transactions/s")]
+    return [limit, compare(question, ours, peer, "transactions/s")]
 
 
 class Team:
@@ -67,7 +63,6 @@ class Team:
         self._members = [Member(port, number) for number in range(PRODUCERS)]
 
     def work(self) -> None:
-        """One round."""
         threads = [threading.Thread(target=member.work) for member in self._members]
         for thread in threads:
             thread.start()
@@ -107,7 +102,6 @@ class Member:
         self._end = EndTxnRequest(self._id, *self._producer, True)
 
     def work(self) -> None:
-        """One round's transactions."""
         try:
             for _ in range(TRANSACTIONS):
                 self._transaction()
