@@ -27,17 +27,10 @@ HEADER = pa.struct([pa.field("key", STRING), pa.field("value", BINARY)])
 HEADERS = pa.list_(pa.field("element", HEADER))
 
 _TYPES = {
-    "key": BINARY,
-    "value": BINARY,
-    "topic": STRING,
-    "partition": INT32,
-    "offset": INT64,
-    "timestamp": TIMESTAMP,
-    "timestampType": INT32,
-    "headers": HEADERS,
-    "broker": INT32,
+    "key": BINARY, "value": BINARY, "topic": STRING, "partition": INT32, "offset": INT64,
+    "timestamp": TIMESTAMP, "timestampType": INT32, "headers": HEADERS, "broker": INT32,
     INNER_INDEX: INT32,
-}
+}  # fmt: skip
 
 
 def arrow_schema(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> pa.Schema:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from pyspark_kafkalog.columnar import column_types
 from pyspark_kafkalog.columnar.arrow_columns import (
     BINARY,
     COLUMNS,
@@ -23,19 +24,6 @@ from pyspark_kafkalog.columnar.arrow_columns import (
     arrow_schema,
 )
 from pyspark_kafkalog.columnar.batch_walk import BatchWalk
-from pyspark_kafkalog.columnar.column_types import (
-    ANY_OFFSETS,
-    Aborted,
-    Answer,
-    ColumnLimits,
-    Columns,
-    Cursor,
-    Engine,
-    Status,
-    Stopped,
-    Walker,
-    WantedColumns,
-)
 from pyspark_kafkalog.columnar.entry_walk import EntryWalk
 from pyspark_kafkalog.columnar.kernel_cache import KernelName, kernel
 from pyspark_kafkalog.columnar.python_engine import PlainEngine
@@ -70,9 +58,9 @@ class EngineChoice:
         self._kernel_name: KernelName = kernel_name
         self._lock = threading.Lock()
         self._records = 0
-        self._compiled: Engine | None = None
+        self._compiled: column_types.Engine | None = None
 
-    def chooser(self, name: EngineName) -> Callable[[], Engine]:
+    def chooser(self, name: EngineName) -> Callable[[], column_types.Engine]:
         """A function that returns the engine of this name; call it before each answer."""
         if name == "auto":
             return self._automatic
@@ -87,7 +75,7 @@ class EngineChoice:
         with self._lock:
             self._records += records
 
-    def _automatic(self) -> Engine:
+    def _automatic(self) -> column_types.Engine:
         with self._lock:
             if self._compiled is None:
                 if self._records < WARM_UP_RECORDS:
@@ -95,7 +83,7 @@ class EngineChoice:
                 self._compiled = self._made() or _PLAIN
             return self._compiled
 
-    def _made(self) -> Engine | None:
+    def _made(self) -> column_types.Engine | None:
         if kernel(self._kernel_name)[0] is None:
             return None
         from pyspark_kafkalog.columnar.numba_engine import CompiledEngine
@@ -107,7 +95,7 @@ class EngineChoice:
 class Generation:
     """What distinguishes a generation's answers: walker, columns, and columns that are always null."""
 
-    walk: Callable[[Answer], Walker]
+    walk: Callable[[column_types.Answer], column_types.Walker]
     engines: EngineChoice
     columns: Sequence[str] = COLUMNS
     nulls: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -164,7 +152,7 @@ class RecordBatchDecoder:
         self._generation = generation
         self._read_committed = read_committed
         self._max_batch_bytes = max_batch_bytes
-        self._wanted = WantedColumns(
+        self._wanted = column_types.WantedColumns(
             *(
                 name in columns and name not in generation.nulls
                 for name in ("key", "value", "offset", "timestamp", "timestampType", "headers", INNER_INDEX)
@@ -185,8 +173,8 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Aborted = (),
-        expected: ExpectedOffsets = ANY_OFFSETS,
+        aborted: column_types.Aborted = (),
+        expected: ExpectedOffsets = column_types.ANY_OFFSETS,
     ) -> Decoded:
         """The rows of one fetch answer with offsets in ``[start, end)``, without an incomplete last batch.
 
@@ -206,8 +194,8 @@ class RecordBatchDecoder:
         data: memoryview,
         start: int,
         end: int,
-        aborted: Aborted = (),
-        expected: ExpectedOffsets = ANY_OFFSETS,
+        aborted: column_types.Aborted = (),
+        expected: ExpectedOffsets = column_types.ANY_OFFSETS,
         whole: bool = False,
     ) -> Generator[pa.RecordBatch, None, int]:
         """The same rows, one record batch at a time: `DATA_BYTES`, or one larger batch of the log; returns
@@ -220,26 +208,26 @@ class RecordBatchDecoder:
         return walk.next_offset
 
     def _answer(
-        self, data: memoryview, start: int, end: int, aborted: Aborted, expected: ExpectedOffsets
-    ) -> Answer:
+        self, data: memoryview, start: int, end: int, aborted: column_types.Aborted, expected: ExpectedOffsets
+    ) -> column_types.Answer:
         listed, most = (aborted or ()) if self._read_committed else None, self._max_batch_bytes
         view = memoryview(data).cast("B")
-        return Answer(view, self._log, start, end, most, aborted=listed, expected=expected)
+        return column_types.Answer(view, self._log, start, end, most, aborted=listed, expected=expected)
 
-    def _decoded(self, walk: Walker, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
-        engine, usual = self._choose(), ColumnLimits(ROWS, DATA_BYTES, HEADER_COUNT)
+    def _decoded(self, walk: column_types.Walker, *, whole: bool = False) -> Iterator[pa.RecordBatch]:
+        engine, usual = self._choose(), column_types.ColumnLimits(ROWS, DATA_BYTES, HEADER_COUNT)
         held: list[pa.RecordBatch] = []
-        columns: Columns | None = None
+        columns: column_types.Columns | None = None
         for blocks in walk.groups(engine, usual):
-            cursor, limits, status = Cursor(), usual, Status.FULL
-            while status is Status.FULL:
+            cursor, limits, status = column_types.Cursor(), usual, column_types.Status.FULL
+            while status is column_types.Status.FULL:
                 before = cursor.block, cursor.position
                 if columns is None:
                     columns = engine.columns(blocks[cursor.block :], limits, self._wanted)
                 stopped = columns.take(blocks, cursor)
                 status = stopped.status
                 reached = walk.took(blocks, cursor, stopped)
-                if status is not Status.FULL and walk.columns_go_on:
+                if status is not column_types.Status.FULL and walk.columns_go_on:
                     break
                 if columns.rows:
                     held.append(self._record_batch(columns))
@@ -255,7 +243,7 @@ class RecordBatchDecoder:
             held.append(self._record_batch(columns))
         yield from held
 
-    def _record_batch(self, columns: Columns) -> pa.RecordBatch:
+    def _record_batch(self, columns: column_types.Columns) -> pa.RecordBatch:
         made, rows = columns.arrays(), columns.rows
         self._generation.engines.decoded(rows)
         arrays = [
@@ -264,7 +252,7 @@ class RecordBatchDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _larger(limits: ColumnLimits, stopped: Stopped) -> ColumnLimits:
-    return ColumnLimits(
+def _larger(limits: column_types.ColumnLimits, stopped: column_types.Stopped) -> column_types.ColumnLimits:
+    return column_types.ColumnLimits(
         limits.records, max(limits.data_bytes, stopped.need_bytes), max(limits.headers, stopped.need_headers)
     )

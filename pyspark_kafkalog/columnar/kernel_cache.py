@@ -33,14 +33,10 @@ KernelName = Literal[
 ]
 
 _MODULES: dict[KernelName, str] = {
-    "walk_batches": "record_kernels",
-    "fill_columns": "record_kernels",
-    "fill_messages": "message_kernels",
-    "walk_messages": "message_kernels",
-    "fill_entries": "message_kernels",
-    "encode_records": "encode_kernels",
-    "choose_partitions": "encode_kernels",
-}
+    "walk_batches": "record_kernels", "fill_columns": "record_kernels", "fill_messages": "message_kernels",
+    "walk_messages": "message_kernels", "fill_entries": "message_kernels",
+    "encode_records": "encode_kernels", "choose_partitions": "encode_kernels",
+}  # fmt: skip
 
 _DEPENDED_ON = ("column_types", "intrinsics", "kernel_columns")
 

@@ -14,95 +14,44 @@ from pyspark_kafkalog.columnar.intrinsics import address, copy, get8, get64, put
 # The table: fields of `column_types.Block` after its buffer.
 BLOCK_FIELDS = 9
 (
-    BLOCK_START,
-    BLOCK_END,
-    BLOCK_COUNT,
-    BLOCK_LAST_DELTA,
-    BLOCK_LOW,
-    BLOCK_HIGH,
-    BLOCK_BASE_OFFSET,
-    BLOCK_TIMESTAMP,
-    BLOCK_APPEND_TIME,
-) = range(BLOCK_FIELDS)
+    BLOCK_START, BLOCK_END, BLOCK_COUNT, BLOCK_LAST_DELTA, BLOCK_LOW, BLOCK_HIGH, BLOCK_BASE_OFFSET,
+    BLOCK_TIMESTAMP, BLOCK_APPEND_TIME,
+) = range(BLOCK_FIELDS)  # fmt: skip
 
 # The layout: start of each region in the arena in bytes, -1 for unwanted columns; then capacity in rows,
 # bytes, headers, and records that one call may read.
 LAYOUT_FIELDS = 21
 (
-    OFFSETS,
-    TIMESTAMPS,
-    TIMESTAMP_TYPES,
-    INNER_INDEXES,
-    KEY_STARTS,
-    KEY_VALID,
-    KEY_DATA,
-    VALUE_STARTS,
-    VALUE_VALID,
-    VALUE_DATA,
-    HEADER_STARTS,
-    HEADER_VALID,
-    NAME_STARTS,
-    NAME_DATA,
-    CONTENT_STARTS,
-    CONTENT_VALID,
-    CONTENT_DATA,
-    CAPACITY_ROWS,
-    CAPACITY_BYTES,
-    CAPACITY_HEADERS,
-    CAPACITY_RECORDS,
-) = range(LAYOUT_FIELDS)
+    OFFSETS, TIMESTAMPS, TIMESTAMP_TYPES, INNER_INDEXES, KEY_STARTS, KEY_VALID, KEY_DATA, VALUE_STARTS,
+    VALUE_VALID, VALUE_DATA, HEADER_STARTS, HEADER_VALID, NAME_STARTS, NAME_DATA, CONTENT_STARTS,
+    CONTENT_VALID, CONTENT_DATA, CAPACITY_ROWS, CAPACITY_BYTES, CAPACITY_HEADERS, CAPACITY_RECORDS,
+) = range(LAYOUT_FIELDS)  # fmt: skip
 
 # The state: where a call continues and stops, what the arena holds, and the fault.
 STATE_FIELDS = 19
 (
-    AT_BLOCK,
-    AT_POSITION,
-    AT_RECORD,
-    PREVIOUS_DELTA,
-    ROWS,
-    RECORDS,
-    DATA_BYTES,
-    KEY_BYTES,
-    KEY_NULLS,
-    VALUE_BYTES,
-    VALUE_NULLS,
-    HEADERS,
-    HEADER_NULLS,
-    NAME_BYTES,
-    CONTENT_BYTES,
-    CONTENT_NULLS,
-    NAMES_NOT_ASCII,
-    NUMBER,
-    NEED,
-) = range(STATE_FIELDS)
+    AT_BLOCK, AT_POSITION, AT_RECORD, PREVIOUS_DELTA, ROWS, RECORDS, DATA_BYTES, KEY_BYTES, KEY_NULLS,
+    VALUE_BYTES, VALUE_NULLS, HEADERS, HEADER_NULLS, NAME_BYTES, CONTENT_BYTES, CONTENT_NULLS,
+    NAMES_NOT_ASCII, NUMBER, NEED,
+) = range(STATE_FIELDS)  # fmt: skip
 
 # A walk over batches: the fields of `column_types.WalkPosition`, its limits, and its totals.
 PLACE_FIELDS = 12
 (
-    PLACE_POSITION,
-    PLACE_LOWEST,
-    PLACE_ASKED,
-    PLACE_BELOW,
-    PLACE_AT,
-    PLACE_END,
-    PLACE_MOST_RECORDS,
-    PLACE_MOST_BYTES,
-    PLACE_COUNT,
-    PLACE_RECORDS,
-    PLACE_DATA_BYTES,
-    PLACE_CODEC,
-) = range(PLACE_FIELDS)
+    PLACE_POSITION, PLACE_LOWEST, PLACE_ASKED, PLACE_BELOW, PLACE_AT, PLACE_END, PLACE_MOST_RECORDS,
+    PLACE_MOST_BYTES, PLACE_COUNT, PLACE_RECORDS, PLACE_DATA_BYTES, PLACE_CODEC,
+) = range(PLACE_FIELDS)  # fmt: skip
 
 # Result of a walk over messages: `column_types.Walk` without its status.
 WALK_FIELDS = 4
 WALK_END, WALK_COUNT, WALK_FIRST_OFFSET, WALK_LAST_OFFSET = range(WALK_FIELDS)
 
 BAD_LAYOUT = -1
-_DONE = int(Status.DONE)
-_FULL = int(Status.FULL)
-_BAD_OFFSET = int(Status.BAD_OFFSET)
-_TRAILING = int(Status.TRAILING)
-_BAD_TIMESTAMP = int(Status.BAD_TIMESTAMP)
+(
+    DONE, FULL, BAD_NUMBER, BAD_LENGTH, BAD_FIELD, BAD_HEADERS, LEFT_OVER, BAD_OFFSET, TRAILING,
+    BAD_TIMESTAMP, CUT, OTHER, COMPRESSED, BEYOND, NOT_RISING, FAULT, ODD,
+) = map(int, Status)  # fmt: skip
+
 
 _MAX_MS = MAX_TIMESTAMP_MS
 _MAX_INT64 = (1 << 63) - 1
@@ -226,35 +175,35 @@ def _block_filler(name, read, time_of, write):
         # A record beyond this call's share is left for the next call.
         stop = min(end, pos + get64(layout, CAPACITY_BYTES) - get64(state, DATA_BYTES))
         until = min(count, record + get64(layout, CAPACITY_RECORDS) - get64(state, RECORDS))
-        status, number, need = _DONE, np.int64(0), np.int64(0)
+        status, number, need = DONE, np.int64(0), np.int64(0)
         while record < until:
             status, number, fields = read(pos, end, stop, append_time)
-            if status != _DONE:
+            if status != DONE:
                 break
             delta = fields[2]
             if delta <= previous or delta > last_delta:
-                status, number = _BAD_OFFSET, delta
+                status, number = BAD_OFFSET, delta
                 break
             if low <= delta < high:
                 if get64(state, ROWS) >= get64(layout, CAPACITY_ROWS) or (
                     get64(layout, HEADER_STARTS) >= 0
                     and get64(state, HEADERS) + number > get64(layout, CAPACITY_HEADERS)
                 ):
-                    status, need = _FULL, number
+                    status, need = FULL, number
                     number = np.int64(0)
                     break
                 fits, time = time_of(base_time, fields, append_time)
                 if not fits and get64(layout, TIMESTAMPS) >= 0:
-                    status, number, need = _BAD_TIMESTAMP, fields[1], delta
+                    status, number, need = BAD_TIMESTAMP, fields[1], delta
                     break
                 write(fields, number, base_offset + delta, time, arena, layout, state)
             previous = delta
             record += 1
             pos = fields[0]
-        if status == _DONE and record < count:
-            status, number = _FULL, np.int64(0)
-        elif status == _DONE and pos != end:
-            status, number = _TRAILING, np.int64(end - pos)
+        if status == DONE and record < count:
+            status, number = FULL, np.int64(0)
+        elif status == DONE and pos != end:
+            status, number = TRAILING, np.int64(end - pos)
         put64(state, DATA_BYTES, get64(state, DATA_BYTES) + pos - first)
         put64(state, RECORDS, get64(state, RECORDS) + record - first_record)
         put64(state, AT_POSITION, pos - start)
@@ -292,7 +241,7 @@ def filler(name, read, time_of, write):
         if not regions_fit(layout, arena.shape[0]) or table.shape[1] != BLOCK_FIELDS:
             return BAD_LAYOUT
         data, rows, columns = address(source), address(table), address(arena)
-        status = _DONE
+        status = DONE
         while state[AT_BLOCK] < table.shape[0]:
             block = state[AT_BLOCK]
             start, end = table[block, BLOCK_START], table[block, BLOCK_END]
@@ -301,7 +250,7 @@ def filler(name, read, time_of, write):
                 break
             row = rows + 8 * BLOCK_FIELDS * block
             status = fill_from_block(data, row, columns, address(layout), address(state))
-            if status != _DONE:
+            if status != DONE:
                 break
             state[AT_BLOCK] += 1
             state[AT_POSITION], state[AT_RECORD], state[PREVIOUS_DELTA] = 0, 0, -1

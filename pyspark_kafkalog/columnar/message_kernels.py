@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.column_types import NO_KIND, OWN_KIND, Status
+from pyspark_kafkalog.columnar.column_types import NO_KIND, OWN_KIND
 from pyspark_kafkalog.columnar.intrinsics import (
     CRC32_TABLES,
     address,
@@ -32,28 +32,8 @@ from pyspark_kafkalog.columnar.intrinsics import (
     put32,
     put64,
 )
-from pyspark_kafkalog.columnar.kernel_columns import (
-    BAD_LAYOUT,
-    FILL_SIGNATURE,
-    filler,
-    in_microseconds,
-    write_no_headers,
-    write_row,
-)
 from pyspark_kafkalog.formats.v07 import CODEC_BITS
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
-
-_DONE = int(Status.DONE)
-_FULL = int(Status.FULL)
-_BAD_LENGTH = int(Status.BAD_LENGTH)
-_BAD_FIELD = int(Status.BAD_FIELD)
-_LEFT_OVER = int(Status.LEFT_OVER)
-_CUT = int(Status.CUT)
-_OTHER = int(Status.OTHER)
-_COMPRESSED = int(Status.COMPRESSED)
-_BEYOND = int(Status.BEYOND)
-_NOT_RISING = int(Status.NOT_RISING)
-_FAULT = int(Status.FAULT)
 
 _OVERHEAD = 12  # bytes before those counted by a message's length
 _MIN_LENGTH = 14  # for v0 without key and value; v1 has 8 more, the time
@@ -70,12 +50,12 @@ _inlined = njit(nogil=True, forceinline=True)
 def _read_field(pos, end):
     """(status, size, position) of a field with its size in front; -1 means null."""
     if end - pos < 4:
-        return _BAD_FIELD, end - pos, pos
+        return k.BAD_FIELD, end - pos, pos
     size = int32(pos)
     pos += 4
     if size < -1 or size > end - pos:
-        return _BAD_FIELD, size, pos
-    return _DONE, size, pos
+        return k.BAD_FIELD, size, pos
+    return k.DONE, size, pos
 
 
 @_inlined
@@ -84,14 +64,14 @@ def _read_message(at, end, stop, kind):
     zero = np.int64(0)
     nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     if end - at < _OVERHEAD + _MIN_LENGTH:
-        return _BAD_LENGTH, end - at, nothing
+        return k.BAD_LENGTH, end - at, nothing
     length = int32(at + 8)
     has_time = np.int64(get8(at + 16) != 0)
     if length < _MIN_LENGTH + 8 * has_time or length > end - at - _OVERHEAD:
-        return _BAD_LENGTH, length, nothing
+        return k.BAD_LENGTH, length, nothing
     end = at + _OVERHEAD + length
     if end > stop:
-        return _FULL, end - at, nothing
+        return k.FULL, end - at, nothing
     time = np.int64(_NO_TIMESTAMP)
     if has_time:
         time = int64(at + 18)
@@ -100,30 +80,30 @@ def _read_message(at, end, stop, kind):
     else:
         kind = np.int64(_NO_KIND)
     status, key_size, key = _read_field(at + 18 + 8 * has_time, end)
-    if status != _DONE:
+    if status != k.DONE:
         return status, key_size, nothing
     status, value_size, value = _read_field(key + max(key_size, 0), end)
-    if status != _DONE:
+    if status != k.DONE:
         return status, value_size, nothing
     if value + max(value_size, 0) != end:
-        return _LEFT_OVER, end - value - max(value_size, 0), nothing
-    return _DONE, zero, (end, time, int64(at), kind, key, key_size, value, value_size, zero)
+        return k.LEFT_OVER, end - value - max(value_size, 0), nothing
+    return k.DONE, zero, (end, time, int64(at), kind, key, key_size, value, value_size, zero)
 
 
 @_inlined
 def _time(base, fields, kind):
     if kind == _LOG_APPEND_TIME and fields[3] == _LOG_APPEND_TIME:
-        return in_microseconds(base)
-    return in_microseconds(fields[1])
+        return k.in_microseconds(base)
+    return k.in_microseconds(fields[1])
 
 
 @_inlined
 def _fields_fit(pos, end):
     status, size, pos = _read_field(pos, end)
-    if status != _DONE:
+    if status != k.DONE:
         return False
     status, size, pos = _read_field(pos + max(size, 0), end)
-    return status == _DONE and pos + max(size, 0) == end
+    return status == k.DONE and pos + max(size, 0) == end
 
 
 @_inlined
@@ -131,45 +111,45 @@ def _look_at(pos, end, below, previous, tables):
     """(why to stop before the message at ``pos`` or DONE, its offset, its end)."""
     zero = np.int64(0)
     if end - pos < _OVERHEAD + _MIN_LENGTH:
-        return _CUT, zero, zero
+        return k.CUT, zero, zero
     offset, length = int64(pos), int32(pos + 8)
     if length < _MIN_LENGTH:
-        return _FAULT, zero, zero
+        return k.FAULT, zero, zero
     if length > end - pos - _OVERHEAD:
-        return _CUT, zero, zero
+        return k.CUT, zero, zero
     magic = get8(pos + 16)
     if magic > 1:
-        return _OTHER, zero, zero
+        return k.OTHER, zero, zero
     if length < _MIN_LENGTH + 8 * magic or offset < 0 or offset == _MAX_INT64:
-        return _FAULT, zero, zero
+        return k.FAULT, zero, zero
     if get8(pos + 17) & 7:
-        return _COMPRESSED, zero, zero
+        return k.COMPRESSED, zero, zero
     if offset >= below:
-        return _BEYOND, zero, zero
+        return k.BEYOND, zero, zero
     if offset <= previous:
-        return _NOT_RISING, zero, zero
+        return k.NOT_RISING, zero, zero
     end = pos + _OVERHEAD + length
     if crc32(tables, pos + 16, end - pos - 16) != int32(pos + 12) & 0xFFFFFFFF:
-        return _FAULT, zero, zero
+        return k.FAULT, zero, zero
     if not _fields_fit(pos + 18 + 8 * magic, end):
-        return _FAULT, zero, zero
-    return _DONE, offset, end
+        return k.FAULT, zero, zero
+    return k.DONE, offset, end
 
 
 def walk_messages(source, start, stop, below, found):
     """Walk the messages that begin in ``[start, stop)``; ``found`` receives `column_types.Walk`."""
     size = source.shape[0]
     if not 0 <= start <= size or found.shape[0] != k.WALK_FIELDS:
-        return BAD_LAYOUT
+        return k.BAD_LAYOUT
     data, tables = address(source), address(CRC32_TABLES)
     pos, end = data + start, data + size
     wanted = data + min(stop, size)
     first = last = np.int64(-1)
     count = np.int64(0)
-    why = _DONE
+    why = k.DONE
     while pos < wanted:
         why, offset, after = _look_at(pos, end, below, last, tables)
-        if why != _DONE:
+        if why != k.DONE:
             break
         if count == 0:
             first = offset
@@ -183,13 +163,13 @@ def walk_messages(source, start, stop, below, found):
 
 @_inlined
 def _write_message(fields, _, offset, time, arena, layout, state):
-    write_row(fields, offset, time, arena, layout, state)
+    k.write_row(fields, offset, time, arena, layout, state)
     if get64(layout, k.HEADER_STARTS) >= 0:
-        write_no_headers(arena, layout, state)
+        k.write_no_headers(arena, layout, state)
     put64(state, k.ROWS, get64(state, k.ROWS) + 1)
 
 
-_fill = filler("messages", _read_message, _time, _write_message)
+_fill = k.filler("messages", _read_message, _time, _write_message)
 
 
 def fill_messages(source, table, arena, layout, state):
@@ -205,28 +185,28 @@ def _read_entry(pos, end):
     zero = np.int64(0)
     left = end - pos
     if left < 4:
-        return _CUT, zero, zero
+        return k.CUT, zero, zero
     length = int32(pos)
     if length < 5:
-        return _FAULT, zero, zero
+        return k.FAULT, zero, zero
     if left < 5:
-        return _CUT, zero, zero
+        return k.CUT, zero, zero
     magic = get8(pos + 4)
     codec = zero
     if magic == 1:
         if length < 6:
-            return _FAULT, zero, zero
+            return k.FAULT, zero, zero
         if left < 6:
-            return _CUT, zero, zero
+            return k.CUT, zero, zero
         codec = get8(pos + 5) & _CODEC_BITS
     if magic > 1 or codec == _CODEC_BITS:
-        return _FAULT, zero, zero
+        return k.FAULT, zero, zero
     if length > left - 4:
-        return _CUT, zero, zero
+        return k.CUT, zero, zero
     if codec != 0:
-        return _COMPRESSED, zero, zero
+        return k.COMPRESSED, zero, zero
     payload = pos + 9 + magic
-    return _DONE, payload, pos + 4 + length - payload
+    return k.DONE, payload, pos + 4 + length - payload
 
 
 def fill_entries(source, table, arena, layout, state):
@@ -234,7 +214,7 @@ def fill_entries(source, table, arena, layout, state):
     bytes counts payloads, and the position stays where this ended.
     """
     if not k.regions_fit(layout, arena.shape[0]) or table.shape[0] != 1 or table.shape[1] != k.BLOCK_FIELDS:
-        return BAD_LAYOUT
+        return k.BAD_LAYOUT
     start, size = table[0, k.BLOCK_START], table[0, k.BLOCK_END]
     first, base = table[0, k.BLOCK_LOW], table[0, k.BLOCK_BASE_OFFSET]
     inner = first >= 0
@@ -247,24 +227,24 @@ def fill_entries(source, table, arena, layout, state):
         and 0 <= rows <= capacity_rows
         and 0 <= used <= capacity_bytes
     ):
-        return BAD_LAYOUT
+        return k.BAD_LAYOUT
     data, columns, tables = address(source), address(arena), address(CRC32_TABLES)
     offsets, indexes = layout[k.OFFSETS], layout[k.INNER_INDEXES]
     starts, values = layout[k.VALUE_STARTS], layout[k.VALUE_DATA]
     records_before = record - rows
     pos, end = data + start + position, data + size
     wanted = data + min(table[0, k.BLOCK_HIGH], size)
-    status = _DONE
+    status = k.DONE
     while pos < wanted:
         status, payload, length = _read_entry(pos, end)
-        if status != _DONE:
+        if status != k.DONE:
             break
         if rows >= capacity_rows or length > capacity_bytes - used:
-            status = _FULL
+            status = k.FULL
             state[k.NUMBER] = length
             break
         if crc32(tables, payload, length) != int32(payload - 4) & _ALL_BITS:
-            status = _FAULT
+            status = k.FAULT
             break
         if offsets >= 0:
             put64(columns + offsets, rows, base if inner else base + (pos - data))
@@ -284,8 +264,8 @@ def fill_entries(source, table, arena, layout, state):
 
 
 SIGNATURES = {
-    "fill_messages": FILL_SIGNATURE,
-    "fill_entries": FILL_SIGNATURE,
+    "fill_messages": k.FILL_SIGNATURE,
+    "fill_entries": k.FILL_SIGNATURE,
     "walk_messages": types.int64(
         types.Array(types.uint8, 1, "C", readonly=True),
         types.int64,

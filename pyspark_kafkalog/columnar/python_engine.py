@@ -15,15 +15,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from pyspark_kafkalog.columnar.arrow_columns import (
-    INNER_INDEX,
-    INT32,
-    INT64,
-    TIMESTAMP,
-    blobs,
-    header_lists,
-    numbers,
-)
+from pyspark_kafkalog.columnar import arrow_columns
 from pyspark_kafkalog.columnar.batch_walk import PlainWalks
 from pyspark_kafkalog.columnar.column_types import (
     MAX_TIMESTAMP_MS,
@@ -39,13 +31,8 @@ from pyspark_kafkalog.columnar.column_types import (
     WantedColumns,
 )
 from pyspark_kafkalog.errors import CorruptMessage
+from pyspark_kafkalog.formats import legacy
 from pyspark_kafkalog.formats.base import crc32
-from pyspark_kafkalog.formats.legacy import (
-    ENTRY_OVERHEAD,
-    KEY_POSITIONS,
-    LOG_APPEND_TIME_BIT,
-    MIN_ENTRY_BYTES,
-)
 from pyspark_kafkalog.formats.v07 import CODEC_BITS, ENTRY_HEADER_BYTES, entry_header
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
@@ -108,19 +95,19 @@ class _ListColumns(ABC):
     def arrays(self) -> dict[str, pa.Array]:
         wanted, columns = self.wanted, {}
         if wanted.key:
-            columns["key"] = blobs(self.keys)
+            columns["key"] = arrow_columns.blobs(self.keys)
         if wanted.value:
-            columns["value"] = blobs(self.values)
+            columns["value"] = arrow_columns.blobs(self.values)
         if wanted.offset:
-            columns["offset"] = numbers(INT64, self.offsets)
+            columns["offset"] = arrow_columns.numbers(arrow_columns.INT64, self.offsets)
         if wanted.timestamp:
-            columns["timestamp"] = numbers(TIMESTAMP, self.times)
+            columns["timestamp"] = arrow_columns.numbers(arrow_columns.TIMESTAMP, self.times)
         if wanted.timestamp_type:
-            columns["timestampType"] = numbers(INT32, self.kinds)
+            columns["timestampType"] = arrow_columns.numbers(arrow_columns.INT32, self.kinds)
         if wanted.headers:
-            columns["headers"] = header_lists(self.headers)
+            columns["headers"] = arrow_columns.header_lists(self.headers)
         if wanted.inner_index:
-            columns[INNER_INDEX] = numbers(INT32, self.indexes)
+            columns[arrow_columns.INNER_INDEX] = arrow_columns.numbers(arrow_columns.INT32, self.indexes)
         return columns
 
 
@@ -393,14 +380,14 @@ class _MessageColumns(_ListColumns):
         left = self.limits.data_bytes - self.taken_bytes
         first = block.start + cursor.position
         # Beyond the room only the next message's header is needed, for its size.
-        data = bytes(block.buffer[first : min(block.end, first + left + MIN_ENTRY_BYTES)])
+        data = bytes(block.buffer[first : min(block.end, first + left + legacy.MIN_ENTRY_BYTES)])
         pos, stopped = 0, None
         while cursor.record < block.record_count:
             if self.seen == self.limits.records:
                 stopped = Stopped(Status.FULL)
                 break
             offset, length, _, magic, attributes, time = unpack(data, pos)
-            end = pos + ENTRY_OVERHEAD + length
+            end = pos + legacy.ENTRY_OVERHEAD + length
             if end > left:
                 stopped = Stopped(Status.FULL, need_bytes=end - pos)
                 break
@@ -415,7 +402,7 @@ class _MessageColumns(_ListColumns):
                     self.kinds.append(kind)
                 self.offsets.append(block.base_offset + offset)
                 if wanted.key or wanted.value:
-                    self._add_fields(data, pos + KEY_POSITIONS[magic])
+                    self._add_fields(data, pos + legacy.KEY_POSITIONS[magic])
             self.seen += 1
             cursor.record += 1
             cursor.previous_delta = offset
@@ -441,7 +428,7 @@ def _time_and_kind(block: Block, magic: int, attributes: int, time: int) -> tupl
     if not magic:
         return NO_TIMESTAMP, NO_KIND
     if block.append_time == OWN_KIND:
-        return time, int(bool(attributes & LOG_APPEND_TIME_BIT))
+        return time, int(bool(attributes & legacy.LOG_APPEND_TIME_BIT))
     if block.append_time == TimestampType.LOG_APPEND_TIME:
         return block.timestamp, TimestampType.LOG_APPEND_TIME
     return time, TimestampType.CREATE_TIME

@@ -11,7 +11,6 @@ import numpy as np
 from numba import njit, types
 
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.column_types import Status
 from pyspark_kafkalog.columnar.intrinsics import (
     CRC32C_TABLES,
     FOLDS,
@@ -25,15 +24,6 @@ from pyspark_kafkalog.columnar.intrinsics import (
     put32,
     put64,
 )
-from pyspark_kafkalog.columnar.kernel_columns import (
-    BAD_LAYOUT,
-    FILL_SIGNATURE,
-    filler,
-    in_microseconds,
-    write_field,
-    write_no_headers,
-    write_row,
-)
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -44,15 +34,6 @@ from pyspark_kafkalog.formats.batch import (
     TRANSACTIONAL_BIT,
 )
 from pyspark_kafkalog.formats.record import MIN_RECORD_BYTES
-
-_DONE = int(Status.DONE)
-_FULL = int(Status.FULL)
-_BAD_NUMBER = int(Status.BAD_NUMBER)
-_BAD_LENGTH = int(Status.BAD_LENGTH)
-_BAD_FIELD = int(Status.BAD_FIELD)
-_BAD_HEADERS = int(Status.BAD_HEADERS)
-_LEFT_OVER = int(Status.LEFT_OVER)
-_ODD = int(Status.ODD)
 
 _MAGIC_POSITION = 16
 _MOST_BY_TABLES = 1 << 10  # without folding, the library sums larger batches faster
@@ -104,12 +85,12 @@ def _read_field(pos, end, smallest):
     """(status, size, position) of a field with its size in front; a null has the size ``smallest``, -1."""
     size, pos = _read_number(pos, end, 32)
     if pos == 0:
-        return _BAD_NUMBER, np.int64(0), pos
+        return k.BAD_NUMBER, np.int64(0), pos
     if smallest < 0:
         size = max(size, smallest)
     if size < smallest or size > end - pos:
-        return _BAD_FIELD, size, pos
-    return _DONE, size, pos
+        return k.BAD_FIELD, size, pos
+    return k.DONE, size, pos
 
 
 @_compiled
@@ -117,20 +98,20 @@ def _check_headers(pos, end):
     """(status, number of headers or faulty value) of the headers that fill a record from ``pos`` on."""
     count, pos = _read_number(pos, end, 32)
     if pos == 0:
-        return _BAD_NUMBER, np.int64(0)
+        return k.BAD_NUMBER, np.int64(0)
     if count < 0 or count > (end - pos) // 2:
-        return _BAD_HEADERS, count
+        return k.BAD_HEADERS, count
     for _ in range(count):
         status, size, pos = _read_field(pos, end, 0)
-        if status != _DONE:
+        if status != k.DONE:
             return status, size
         status, size, pos = _read_field(pos + size, end, -1)
-        if status != _DONE:
+        if status != k.DONE:
             return status, size
         pos += max(size, 0)
     if pos != end:
-        return _LEFT_OVER, np.int64(end - pos)
-    return _DONE, count
+        return k.LEFT_OVER, np.int64(end - pos)
+    return k.DONE, count
 
 
 @_inlined
@@ -140,23 +121,23 @@ def _read_record(at, end, stop, kind):
     nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     size, pos = _read_number(at, end, 32)
     if pos == 0:
-        return _BAD_NUMBER, zero, nothing
+        return k.BAD_NUMBER, zero, nothing
     if size < 0 or size > end - pos:
-        return _BAD_LENGTH, size, nothing
+        return k.BAD_LENGTH, size, nothing
     end = pos + size
     if end > stop:
-        return _FULL, end - at, nothing
+        return k.FULL, end - at, nothing
     time_delta, pos = _read_number(pos + 1, end, 64)
     if pos == 0:
-        return _BAD_NUMBER, zero, nothing
+        return k.BAD_NUMBER, zero, nothing
     delta, pos = _read_number(pos, end, 32)
     if pos == 0:
-        return _BAD_NUMBER, zero, nothing
+        return k.BAD_NUMBER, zero, nothing
     status, key_size, key = _read_field(pos, end, -1)
-    if status != _DONE:
+    if status != k.DONE:
         return status, key_size, nothing
     status, value_size, value = _read_field(key + max(key_size, 0), end, -1)
-    if status != _DONE:
+    if status != k.DONE:
         return status, value_size, nothing
     headers = value + max(value_size, 0)
     count = zero
@@ -174,7 +155,7 @@ def _time(base, fields, append_time):
         if delta < 0 and base < _MIN_INT64 - delta:
             return False, np.int64(0)
         base += delta
-    return in_microseconds(base)
+    return k.in_microseconds(base)
 
 
 @_compiled
@@ -192,24 +173,24 @@ def _write_headers(pos, end, count, arena, layout, state):
         put64(state, k.NAME_BYTES, length + size)
         put64(state, k.NAMES_NOT_ASCII, get64(state, k.NAMES_NOT_ASCII) | (seen >> 7))
         size, pos = _read_number(pos + size, end, 32)
-        write_field(pos, size, arena, layout, k.CONTENT_STARTS, state, k.CONTENT_BYTES, at, capacity)
+        k.write_field(pos, size, arena, layout, k.CONTENT_STARTS, state, k.CONTENT_BYTES, at, capacity)
         pos += max(size, 0)
         put64(state, k.HEADERS, at + 1)
 
 
 @_inlined
 def _write_record(fields, headers, offset, time, arena, layout, state):
-    write_row(fields, offset, time, arena, layout, state)
+    k.write_row(fields, offset, time, arena, layout, state)
     if get64(layout, k.HEADER_STARTS) >= 0:
         if headers > 0:
             put32(arena + get64(layout, k.HEADER_STARTS), get64(state, k.ROWS), get64(state, k.HEADERS))
             _write_headers(fields[8], fields[0], headers, arena, layout, state)
         else:
-            write_no_headers(arena, layout, state)
+            k.write_no_headers(arena, layout, state)
     put64(state, k.ROWS, get64(state, k.ROWS) + 1)
 
 
-_fill = filler("records", _read_record, _time, _write_record)
+_fill = k.filler("records", _read_record, _time, _write_record)
 
 
 def fill_columns(source, table, arena, layout, state):
@@ -236,18 +217,18 @@ def _is_among(producer_id, suspects):
 def walk_batches(source, place, suspects, table):
     """Walk the batches in ``source``, one row of ``table`` per wanted one; see `column_types.Walks`."""
     if place.shape[0] != k.PLACE_FIELDS or table.shape[1] != k.BLOCK_FIELDS:
-        return BAD_LAYOUT
+        return k.BAD_LAYOUT
     size = source.shape[0]
     pos, lowest, at = place[k.PLACE_POSITION], place[k.PLACE_LOWEST], place[k.PLACE_AT]
     asked, below, stop = place[k.PLACE_ASKED], place[k.PLACE_BELOW], place[k.PLACE_END]
     if not 0 <= pos <= size:
-        return BAD_LAYOUT
+        return k.BAD_LAYOUT
     data, tables = address(source), address(CRC32C_TABLES)
     count, records, taken, codec = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    status = _ODD
+    status = k.ODD
     while True:
         if at >= stop:
-            status = _DONE
+            status = k.DONE
             break
         here = data + pos
         if not _header_fits(here, size - pos):
@@ -271,7 +252,7 @@ def walk_batches(source, place, suspects, table):
             or attributes & CODEC_BITS != codec
             or count >= table.shape[0]
         ):
-            status = _FULL
+            status = k.FULL
             break
         covered = length - ATTRIBUTES_POSITION
         if crc32c(tables, here + ATTRIBUTES_POSITION, covered) != int32(here + 17) & _ALL_BITS:
@@ -300,7 +281,7 @@ def walk_batches(source, place, suspects, table):
 
 
 SIGNATURES = {
-    "fill_columns": FILL_SIGNATURE,
+    "fill_columns": k.FILL_SIGNATURE,
     "walk_batches": types.int64(
         types.Array(types.uint8, 1, "C", readonly=True),
         types.Array(types.int64, 1, "C"),

@@ -23,30 +23,9 @@ from pyspark_kafkalog.consumer.member import (
     refused,
 )
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, KafkaError
-from pyspark_kafkalog.protocol.api.groups import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
+from pyspark_kafkalog.protocol import consumer_protocol
+from pyspark_kafkalog.protocol.api import groups as api
 from pyspark_kafkalog.protocol.api.groups import MemberIdentity as Leaver
-from pyspark_kafkalog.protocol.consumer_protocol import (
-    PROTOCOL_TYPE,
-    Subscription,
-    decode_assignment,
-    decode_previous,
-    decode_subscription,
-    encode_assignment,
-    encode_previous,
-    encode_subscription,
-    flat,
-    grouped,
-)
 from pyspark_kafkalog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -71,8 +50,8 @@ class ClassicMember(Member):
         self._member_id, self._generation, self._protocol = "", -1, ""
         self._previous: tuple[frozenset[TopicPartition], int] = frozenset(), -1
         """The last assignment and its generation; `sticky` keeps it although it was revoked."""
-        self._join: JoinGroupResponse | None = None
-        self._assignments: tuple[SyncGroupRequestAssignment, ...] = ()
+        self._join: api.JoinGroupResponse | None = None
+        self._assignments: tuple[api.SyncGroupRequestAssignment, ...] = ()
         self._again = False  # whether to rejoin once the program has handled ``pending``
         self._led: dict[str, int] | None = None
         """As leader: partition counts of the group's topics at the assignment."""
@@ -107,7 +86,7 @@ class ClassicMember(Member):
             return self._sync_request()
         if self._generation >= 0 and self.joined and now >= self._heartbeat_at:
             self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
-            return HeartbeatRequest(self._group, self._generation, self._member_id, self._instance)
+            return api.HeartbeatRequest(self._group, self._generation, self._member_id, self._instance)
         return None
 
     def due(self) -> float:
@@ -121,7 +100,7 @@ class ClassicMember(Member):
         code = answer.error_code
         if code == ErrorCode.NONE:
             self._backoff.reset()
-        if isinstance(request, JoinGroupRequest):
+        if isinstance(request, api.JoinGroupRequest):
             if self._state is not _State.JOINING:
                 pass
             elif code == ErrorCode.NONE:
@@ -132,7 +111,7 @@ class ClassicMember(Member):
                 self._not_before = now + self._backoff.next()
             else:
                 self._refused(code, now)
-        elif isinstance(request, SyncGroupRequest):
+        elif isinstance(request, api.SyncGroupRequest):
             if self._state is not _State.SYNCING:
                 pass
             elif code == ErrorCode.NONE:
@@ -181,7 +160,7 @@ class ClassicMember(Member):
     def leave(self) -> Any | None:
         if not self._member_id or self._instance is not None or not self.joined:
             return None
-        return LeaveGroupRequest(self._group, self._member_id, (Leaver(self._member_id),))
+        return api.LeaveGroupRequest(self._group, self._member_id, (Leaver(self._member_id),))
 
     def _rejoin(self, now: float) -> None:
         """Revokes what must be given up, then joins; first waits for the program to handle ``pending``."""
@@ -198,28 +177,30 @@ class ClassicMember(Member):
         else:
             self._state = _State.JOINING
 
-    def _join_request(self) -> JoinGroupRequest:
+    def _join_request(self) -> api.JoinGroupRequest:
         config, self._joined_for = self._config, self._topics
-        return JoinGroupRequest(
+        return api.JoinGroupRequest(
             self._group,
             config.session_timeout_ms,
             config.max_poll_interval_ms,
             self._member_id,
             self._instance,
-            PROTOCOL_TYPE,
-            tuple(JoinGroupRequestProtocol(name, self._metadata(name)) for name in config.strategies),
+            consumer_protocol.PROTOCOL_TYPE,
+            tuple(api.JoinGroupRequestProtocol(name, self._metadata(name)) for name in config.strategies),
         )
 
     def _metadata(self, strategy: str) -> bytes:
         user_data, generation = None, self._previous[1]
         if strategy == STICKY:
-            user_data = encode_previous(*self._previous)
+            user_data = consumer_protocol.encode_previous(*self._previous)
         elif strategy == COOPERATIVE:
             user_data = generation.to_bytes(4, "big", signed=True)
-        owned = grouped(sorted(self._owned))
-        return encode_subscription(Subscription(tuple(sorted(self._topics)), user_data, owned, generation))
+        owned = consumer_protocol.grouped(sorted(self._owned))
+        return consumer_protocol.encode_subscription(
+            consumer_protocol.Subscription(tuple(sorted(self._topics)), user_data, owned, generation)
+        )
 
-    def _after_join(self, answer: JoinGroupResponse, now: float) -> None:
+    def _after_join(self, answer: api.JoinGroupResponse, now: float) -> None:
         self._member_id, self._generation = answer.member_id, answer.generation_id
         self._protocol, self._join, self._assignments = answer.protocol_name or "", answer, ()
         self._heartbeat_at = now + self._config.heartbeat_interval_ms / 1000
@@ -236,20 +217,20 @@ class ClassicMember(Member):
         topics = {name for one in subscribers for name in one.topics} | self._topics
         self.wanted_topics = tuple(sorted(topics))
 
-    def _subscribers(self, members: tuple[JoinGroupResponseMember, ...]) -> list[Subscriber]:
+    def _subscribers(self, members: tuple[api.JoinGroupResponseMember, ...]) -> list[Subscriber]:
         subscribers = []
         for member in members:
-            told = decode_subscription(member.metadata)
-            owned, generation = flat(told.owned_partitions), told.generation_id
+            told = consumer_protocol.decode_subscription(member.metadata)
+            owned, generation = consumer_protocol.flat(told.owned_partitions), told.generation_id
             if self._protocol == STICKY:
-                owned, generation = decode_previous(told.user_data)
+                owned, generation = consumer_protocol.decode_previous(told.user_data)
             elif generation < 0 and told.user_data is not None and len(told.user_data) == 4:
                 generation = int.from_bytes(told.user_data, "big", signed=True)
             topics, instance = frozenset(told.topics), member.group_instance_id
             subscribers.append(Subscriber(member.member_id, topics, instance, owned, generation))
         return subscribers
 
-    def _assign(self, join: JoinGroupResponse, counts: Mapping[str, int], now: float) -> None:
+    def _assign(self, join: api.JoinGroupResponse, counts: Mapping[str, int], now: float) -> None:
         assignor = ASSIGNORS.get(self._protocol)
         if assignor is None:
             text = f"group {self._group!r} uses the strategy {self._protocol!r}, which this member lacks"
@@ -262,24 +243,25 @@ class ClassicMember(Member):
         if not join.skip_assignment:
             shares = assignor(subscribers, {name: n for name, n in counts.items() if name in topics})
             self._assignments = tuple(
-                SyncGroupRequestAssignment(member, encode_assignment(held)) for member, held in shares.items()
+                api.SyncGroupRequestAssignment(member, consumer_protocol.encode_assignment(held))
+                for member, held in shares.items()
             )
         self._state, self._not_before = _State.SYNCING, now
 
-    def _sync_request(self) -> SyncGroupRequest:
-        return SyncGroupRequest(
+    def _sync_request(self) -> api.SyncGroupRequest:
+        return api.SyncGroupRequest(
             self._group,
             self._generation,
             self._member_id,
             self._instance,
-            PROTOCOL_TYPE,
+            consumer_protocol.PROTOCOL_TYPE,
             self._protocol,
             self._assignments,
         )
 
-    def _after_sync(self, answer: SyncGroupResponse, now: float) -> None:
+    def _after_sync(self, answer: api.SyncGroupResponse, now: float) -> None:
         try:
-            assigned = frozenset(decode_assignment(answer.assignment))
+            assigned = frozenset(consumer_protocol.decode_assignment(answer.assignment))
         except InvalidRequest as e:
             self._fail(e)
             return

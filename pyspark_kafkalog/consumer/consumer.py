@@ -7,15 +7,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from pyspark_kafkalog import errors
+from pyspark_kafkalog.client import groups
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import (
-    OUTSIDE,
-    CommittedOffset,
-    Committer,
-    GroupMetadata,
-    commit_offsets,
-    committed_offsets,
-)
 from pyspark_kafkalog.client.offsets import OffsetAndTimestamp, list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import Offsets
@@ -25,14 +19,6 @@ from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.consumer.group_thread import GroupThread, TopicLookUp
 from pyspark_kafkalog.consumer.member import PartitionChange, Rebalance
 from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord, Reading, RecordFetcher
-from pyspark_kafkalog.errors import (
-    CommitFailed,
-    ErrorCode,
-    InvalidConfig,
-    InvalidRequest,
-    KafkaError,
-    NoOffset,
-)
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, IsolationLevel, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -51,8 +37,8 @@ _COMMIT_SECONDS = 5.0  # limit for the commit before a revocation, which delays 
 _NEW_EPOCH_SECONDS = 0.05
 """Wait for the member's next epoch or generation after a commit with the previous one."""
 
-_OLD_EPOCH = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
-_OLD_GENERATION = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
+_OLD_EPOCH = frozenset({errors.ErrorCode.STALE_MEMBER_EPOCH})
+_OLD_GENERATION = frozenset({errors.ErrorCode.ILLEGAL_GENERATION, errors.ErrorCode.REBALANCE_IN_PROGRESS})
 """Commit errors of a member that is about to get its next epoch or generation. Only a cooperative member of a
 classic group still owns its partitions then."""
 
@@ -115,11 +101,11 @@ class Consumer:
         self._check_open()
         names = frozenset([topics] if isinstance(topics, str) else topics)
         if bool(names) == (pattern is not None):
-            raise InvalidRequest("subscribe() takes topics or a pattern: one of them")
+            raise errors.InvalidRequest("subscribe() takes topics or a pattern: one of them")
         if self.config.group_id is None:
-            raise InvalidConfig("subscribe() needs group.id, which is not set; assign() does without")
+            raise errors.InvalidConfig("subscribe() needs group.id, which is not set; assign() does without")
         if self._subscribed is None and self._fetcher.readings:
-            raise InvalidRequest("partitions were chosen by assign(): call unsubscribe() first")
+            raise errors.InvalidRequest("partitions were chosen by assign(): call unsubscribe() first")
         self._subscribed = names if pattern is None else re.compile(pattern)
         self._callbacks = {
             PartitionChange.ASSIGNED: on_assigned,
@@ -141,7 +127,7 @@ class Consumer:
         """
         self._check_open()
         if self._subscribed is not None:
-            raise InvalidRequest("topics were subscribed to: call unsubscribe() first")
+            raise errors.InvalidRequest("topics were subscribed to: call unsubscribe() first")
         if not self._fetcher.readings:
             self._commit_at = self._next_commit()
         self._assign(TopicPartition(*tp) for tp in partitions)
@@ -160,9 +146,9 @@ class Consumer:
         return self._identity().member_id
 
     @property
-    def group_metadata(self) -> GroupMetadata:
+    def group_metadata(self) -> groups.GroupMetadata:
         """Group and member id, for `Producer.send_offsets_to_transaction`."""
-        return GroupMetadata(self._group_id(), self._identity())
+        return groups.GroupMetadata(self._group_id(), self._identity())
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset of each assigned partition, as far as known."""
@@ -220,10 +206,10 @@ class Consumer:
         wanted = dict(self._positions() if offsets is None else offsets)
         self._commit(wanted, self._api_deadline())
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, groups.CommittedOffset]:
         """The group's committed offsets; omits partitions without one."""
         self._check_open()
-        return committed_offsets(
+        return groups.committed_offsets(
             self._cluster,
             self._group_id(),
             [TopicPartition(*tp) for tp in partitions],
@@ -243,7 +229,7 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continues reading at ``offset``."""
         if offset < 0:
-            raise InvalidRequest(f"{partition}: offset {offset} is below 0")
+            raise errors.InvalidRequest(f"{partition}: offset {offset} is below 0")
         reading = self._reading(partition)
         self._drop_ready([reading.tp])
         reading.seek(offset)
@@ -345,7 +331,7 @@ class Consumer:
             try:
                 self._find_positions(Deadline.after(_STEP_SECONDS, self._clock))
                 self._look_failures = 0
-            except KafkaError as e:
+            except errors.KafkaError as e:
                 if not e.retriable:
                     raise
                 self._look_failures += 1
@@ -400,7 +386,7 @@ class Consumer:
             return
         try:
             self._commit(changed, Deadline.after(seconds, self._clock))
-        except KafkaError as e:
+        except errors.KafkaError as e:
             logger.warning("committing automatically failed: %s", e)
 
     def _commit(self, offsets: Offsets, deadline: Deadline) -> None:
@@ -410,30 +396,30 @@ class Consumer:
         while True:
             member = self._identity()
             if self._subscribed is not None and member.generation < 0:
-                raise CommitFailed(
-                    ErrorCode.UNKNOWN_MEMBER_ID,
+                raise errors.CommitFailed(
+                    errors.ErrorCode.UNKNOWN_MEMBER_ID,
                     f"group {group!r}: this consumer is not a member at present: it has not joined yet, or "
                     "was removed. poll() joins; records since the last commit will be read again",
                 )
             try:
-                commit_offsets(self._cluster, group, offsets, member=member, deadline=deadline)
+                groups.commit_offsets(self._cluster, group, offsets, member=member, deadline=deadline)
                 break
-            except CommitFailed as e:
+            except errors.CommitFailed as e:
                 if e.code not in self._passing or deadline.left < _NEW_EPOCH_SECONDS:
                     raise
                 self._clock.sleep(_NEW_EPOCH_SECONDS)
         for tp, one in offsets.items():
             self._committed[TopicPartition(*tp)] = one if isinstance(one, int) else one.offset
 
-    def _identity(self) -> Committer:
-        return OUTSIDE if self._group is None else self._group.identity
+    def _identity(self) -> groups.Committer:
+        return groups.OUTSIDE if self._group is None else self._group.identity
 
     def _find_positions(self, deadline: Deadline) -> None:
         unknown = {tp: r for tp, r in self._fetcher.readings.items() if r.position is None}
         fresh = [tp for tp, r in unknown.items() if r.reset is None]
         if fresh and self.config.group_id is not None:
             stable = self.config.isolation is IsolationLevel.READ_COMMITTED
-            stored = committed_offsets(
+            stored = groups.committed_offsets(
                 self._cluster, self.config.group_id, fresh, stable=stable, deadline=deadline
             )
             for tp, one in stored.items():
@@ -441,7 +427,9 @@ class Consumer:
                 self._committed[tp] = one.offset
         for tp, reading in unknown.items():
             if reading.position is None and reading.reset is None:
-                self._reset(reading, NoOffset(f"{tp}: group {self.config.group_id!r} has no offset for it"))
+                self._reset(
+                    reading, errors.NoOffset(f"{tp}: group {self.config.group_id!r} has no offset for it")
+                )
         times = {tp: r.reset for tp, r in unknown.items() if r.position is None and r.reset is not None}
         if times:
             isolation = self.config.isolation
@@ -449,15 +437,15 @@ class Consumer:
             for tp, found in offsets.items():
                 unknown[tp].seek(found.offset)
 
-    def _out_of_range(self, reading: Reading, error: KafkaError) -> None:
+    def _out_of_range(self, reading: Reading, error: errors.KafkaError) -> None:
         logger.warning("%s; auto.offset.reset=%s", error, self.config.auto_offset_reset)
         self._drop_ready([reading.tp])
         self._reset(reading, error)
 
-    def _reset(self, reading: Reading, error: KafkaError) -> None:
+    def _reset(self, reading: Reading, error: errors.KafkaError) -> None:
         timestamp = _RESETS.get(self.config.auto_offset_reset)
         if timestamp is None:
-            if isinstance(error, NoOffset):
+            if isinstance(error, errors.NoOffset):
                 error = type(error)(f"{error}, and auto.offset.reset is none")
             raise error
         reading.seek_time(timestamp)
@@ -491,12 +479,12 @@ class Consumer:
         self._check_open()
         found = self._fetcher.readings.get(TopicPartition(*partition))
         if found is None:
-            raise InvalidRequest(f"{TopicPartition(*partition)} is not assigned to this consumer")
+            raise errors.InvalidRequest(f"{TopicPartition(*partition)} is not assigned to this consumer")
         return found
 
     def _group_id(self) -> str:
         if self.config.group_id is None:
-            raise InvalidConfig("offsets are committed for group.id, which is not set")
+            raise errors.InvalidConfig("offsets are committed for group.id, which is not set")
         return self.config.group_id
 
     def _topics(self) -> TopicLookUp:
@@ -526,4 +514,4 @@ class Consumer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise KafkaError("the consumer is closed")
+            raise errors.KafkaError("the consumer is closed")

@@ -17,26 +17,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from pyspark_kafkalog.errors import (
-    CorruptMessage,
-    ErrorCode,
-    InvalidRecord,
-    MessageTooLarge,
-    ServerError,
-    UnsupportedCompression,
-)
+from pyspark_kafkalog import errors
+from pyspark_kafkalog.formats import batch as batches
 from pyspark_kafkalog.formats.base import Buffer, Frame
-from pyspark_kafkalog.formats.batch import (
-    HEADER_SIZE,
-    MAGIC,
-    BatchHeader,
-    assign,
-    magic_at,
-    read_header,
-    record_block,
-    seal_batch,
-    verify_crc,
-)
 from pyspark_kafkalog.formats.compression import Codec, compress
 from pyspark_kafkalog.formats.legacy import ENTRY_OVERHEAD, Message, encode_entry, messages, wrap_set
 from pyspark_kafkalog.formats.message_set import LOWEST, codec_at, frames
@@ -63,12 +46,12 @@ def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: 
     size = len(entry)
     found = entry_header(entry, 0)
     if found is None or found[1] != size:
-        raise CorruptMessage(f"{size} bytes at offset {offset} are not one whole entry")
+        raise errors.CorruptMessage(f"{size} bytes at offset {offset} are not one whole entry")
     block, count = bytearray(), 0
 
     for payload in payloads(entry, max_bytes=max_bytes):
         if count == size:
-            raise InvalidRecord(
+            raise errors.InvalidRecord(
                 f"the entry at offset {offset} has {size} bytes and more messages than that: record batches"
                 " need an offset for each"
             )
@@ -76,7 +59,7 @@ def batch_of_entry(entry: Buffer, offset: int, *, max_bytes: int, leader_epoch: 
         block += encode_record(NewRecord(bytes(payload), None, NO_TIMESTAMP), NO_TIMESTAMP, count)
         count += 1
     codec = Codec.GZIP if found[2] is not Codec.NONE and count else Codec.NONE
-    batch = seal_batch(
+    batch = batches.seal_batch(
         compress(codec, block),
         base_offset=offset,
         leader_epoch=leader_epoch,
@@ -114,7 +97,7 @@ def for_reader(
     known: Frame | None = None  # first of the frames passed on together unchanged
     last: Frame | None = None
     for frame in frames(view, start_offset=start_offset):
-        is_readable = magic_at(view, frame.position) <= magic
+        is_readable = batches.magic_at(view, frame.position) <= magic
         if (
             known is not None
             and last is not None
@@ -143,18 +126,18 @@ def for_topic(
     loose = _Block(magic, Codec.NONE)  # messages sent uncompressed
     for frame in frames(view, start_offset=LOWEST):
         pos, codec = frame.position, codec_at(view, frame.position)
-        is_batch = magic_at(view, pos) == MAGIC
+        is_batch = batches.magic_at(view, pos) == batches.MAGIC
         if loose.count and (is_batch or codec is not Codec.NONE):
             yield loose.sealed()
             loose = _Block(magic, Codec.NONE)
-        if is_batch and magic == MAGIC:
+        if is_batch and magic == batches.MAGIC:
             moved = bytearray(view[pos : frame.end])
-            assign(moved, 0, base_offset=base_offset, leader_epoch=-1)
+            batches.assign(moved, 0, base_offset=base_offset, leader_epoch=-1)
             base_offset += frame.next_offset - frame.first_offset
             yield Piece(bytes(moved), base_offset, 0, 0)
             continue
         if is_batch:
-            header = read_header(view, pos)
+            header = batches.read_header(view, pos)
             _check_convertible(header, magic)
             found = _of_batch(view, pos, header, max_bytes, headers_lost=False)
         else:
@@ -181,8 +164,8 @@ def _convert_for_reader(
     view: memoryview, frame: Frame, magic: int, start_offset: int, max_bytes: int, piece_bytes: int
 ) -> Iterator[Piece]:
     pos = frame.position
-    if magic_at(view, pos) == MAGIC:
-        header = read_header(view, pos)
+    if batches.magic_at(view, pos) == batches.MAGIC:
+        header = batches.read_header(view, pos)
         if header.is_control or not header.record_count:
             yield Piece(b"", frame.next_offset, 0, 0)
             return
@@ -204,32 +187,32 @@ def _convert_for_reader(
     yield last._replace(next_offset=frame.next_offset)
 
 
-def _check_convertible(header: BatchHeader, magic: int) -> None:
+def _check_convertible(header: batches.BatchHeader, magic: int) -> None:
     if header.is_control:
-        raise InvalidRecord("clients may not write control records")
+        raise errors.InvalidRecord("clients may not write control records")
     if header.producer_id >= 0 or header.is_transactional:
         what = "transactional" if header.is_transactional else "idempotent"
         raise _unsupported(f"v{magic} has no {what} records")
     _refuse_zstd(header, magic)
 
 
-def _unsupported(what: str) -> ServerError:
-    return ServerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {what}")
+def _unsupported(what: str) -> errors.ServerError:
+    return errors.ServerError(errors.ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {what}")
 
 
-def _refuse_zstd(header: BatchHeader, magic: int) -> None:
+def _refuse_zstd(header: batches.BatchHeader, magic: int) -> None:
     if header.codec is Codec.ZSTD:
-        raise UnsupportedCompression(
+        raise errors.UnsupportedCompression(
             f"the batch at offset {header.base_offset} is in zstd, which format v{magic} does not have"
         )
 
 
 def _of_batch(
-    view: memoryview, pos: int, header: BatchHeader, max_bytes: int, *, headers_lost: bool = True
+    view: memoryview, pos: int, header: batches.BatchHeader, max_bytes: int, *, headers_lost: bool = True
 ) -> Iterator[Message]:
-    verify_crc(view, pos, header)
+    batches.verify_crc(view, pos, header)
     walk = read_messages(
-        record_block(view, pos, header, max_bytes),
+        batches.record_block(view, pos, header, max_bytes),
         header.record_count,
         base_offset=header.base_offset,
         last_offset_delta=header.last_offset_delta,
@@ -241,9 +224,9 @@ def _of_batch(
             if has_headers and not headers_lost:
                 raise _unsupported("v0 and v1 have no headers")
             time = header.max_timestamp if kind is TimestampType.LOG_APPEND_TIME else timestamp
-            yield Message(offset, time, kind, key, value, MAGIC)
-    except CorruptMessage as e:
-        raise CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None
+            yield Message(offset, time, kind, key, value, batches.MAGIC)
+    except errors.CorruptMessage as e:
+        raise errors.CorruptMessage(f"batch at offset {header.base_offset}: {e}") from None
 
 
 class _Block:
@@ -269,20 +252,20 @@ class _Block:
             return True
         # With log append time, all records of a v2 batch share one time.
         kind = message.timestamp_type
-        if self.magic == MAGIC and (
+        if self.magic == batches.MAGIC and (
             kind is not self._kind
             or (kind is TimestampType.LOG_APPEND_TIME and message.timestamp != self._first_time)
         ):
             return False
         size = len(message.key or b"") + len(message.value or b"")
-        return HEADER_SIZE + len(self._block) + _MOST_OVERHEAD + size <= limit
+        return batches.HEADER_SIZE + len(self._block) + _MOST_OVERHEAD + size <= limit
 
     def add(self, message: Message, offset: int) -> None:
         _, timestamp, kind, key, value, _ = message
         if not self.count:
             self._first_offset, self._kind = offset, kind
             self._first_time = self._newest = timestamp
-        if self.magic == MAGIC:
+        if self.magic == batches.MAGIC:
             record = NewRecord(
                 None if value is None else bytes(value), None if key is None else bytes(key), timestamp
             )
@@ -299,15 +282,15 @@ class _Block:
 
     def check(self, max_bytes: int) -> None:
         if len(self._block) > max_bytes:
-            raise MessageTooLarge(
+            raise errors.MessageTooLarge(
                 f"the compressed set at offset {self._first_offset} has more than {max_bytes} bytes in format"
                 f" v{self.magic}"
             )
 
     def sealed(self) -> Piece:
         codec = self.codec
-        if self.magic == MAGIC:
-            data = seal_batch(
+        if self.magic == batches.MAGIC:
+            data = batches.seal_batch(
                 compress(codec, bytes(self._block)),
                 base_offset=self._first_offset,
                 attributes=codec | self._kind << 3,

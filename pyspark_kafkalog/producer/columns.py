@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark_kafkalog.columnar.kernel_cache import Kernel, KernelName, kernel
 from pyspark_kafkalog.errors import InvalidRecord, KafkaError
-from pyspark_kafkalog.producer.encoder import (
-    BIG_OVERHEAD,
-    OWN_TIME_BYTES,
-    SMALL_CONTENT,
-    SMALL_OVERHEAD,
-    own_headers,
-    record_size_bound,
-)
+from pyspark_kafkalog.producer import encoder
 from pyspark_kafkalog.types import Header
 
 if TYPE_CHECKING:
@@ -126,11 +119,13 @@ class ArrowRows:
         content = np.maximum(values.lengths, 0)
         if keys is not None:
             content += np.maximum(keys.lengths, 0)
-        sizes = content + np.where(content < SMALL_CONTENT, SMALL_OVERHEAD, BIG_OVERHEAD)
+        sizes = content + np.where(
+            content < encoder.SMALL_CONTENT, encoder.SMALL_OVERHEAD, encoder.BIG_OVERHEAD
+        )
         if one_time := isinstance(times, int):
             times = np.full(count, times, np.int64)
         else:
-            sizes += OWN_TIME_BYTES
+            sizes += encoder.OWN_TIME_BYTES
             if count and not -_FARTHEST_TIME < int(times.min()) <= int(times.max()) < _FARTHEST_TIME:
                 return None
         return cls(values, keys, np.arange(count), times, sizes, partitions, one_time=one_time)
@@ -241,7 +236,7 @@ class Columns:
     headers: list[Sequence[Header]] | None
     partitions: list[int | None] | None
     own_times: bool
-    size_bound: SizeBound = record_size_bound
+    size_bound: SizeBound = encoder.record_size_bound
 
     def __post_init__(self) -> None:
         self._ends = list(accumulate(self._sizes()))
@@ -296,7 +291,7 @@ Rows: TypeAlias = Columns | ArrowRows  # rows as lists of Python objects, or in 
 def arrow_columns(
     data: pa.Table | pa.RecordBatch,
     now_ms: int,
-    size_bound: SizeBound = record_size_bound,
+    size_bound: SizeBound = encoder.record_size_bound,
     *,
     record_batches: bool = False,
     kernels: Kernels | None = None,
@@ -415,7 +410,7 @@ def _headers(column: Any) -> list[Sequence[Header]] | None:
         return None
     try:
         return [
-            own_headers((header["key"], header["value"]) for header in cell) if cell else ()
+            encoder.own_headers((header["key"], header["value"]) for header in cell) if cell else ()
             for cell in column.to_pylist()
         ]
     except (KeyError, TypeError) as e:

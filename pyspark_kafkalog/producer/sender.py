@@ -25,12 +25,7 @@ from pyspark_kafkalog.producer.outcome import OutcomeHandler
 from pyspark_kafkalog.producer.producer_batch import ProducerBatch
 from pyspark_kafkalog.producer.routing import ProducerMetadata
 from pyspark_kafkalog.producer.transaction_manager import Consequence, TransactionManager
-from pyspark_kafkalog.protocol.api.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from pyspark_kafkalog.protocol.api import produce as api
 
 logger = logging.getLogger(__name__)
 
@@ -305,13 +300,15 @@ class Sender:
             link.unconfirmed += batches
         self._watch(link)
 
-    def _request(self, batches: Sequence[ProducerBatch]) -> ProduceRequest:
+    def _request(self, batches: Sequence[ProducerBatch]) -> api.ProduceRequest:
         config = self._config
-        topics: dict[str, list[PartitionProduceData]] = defaultdict(list)
+        topics: dict[str, list[api.PartitionProduceData]] = defaultdict(list)
         for batch in batches:
-            topics[batch.tp.topic].append(PartitionProduceData(batch.tp.partition, batch.encoded))
-        data = tuple(TopicProduceData(name, tuple(each)) for name, each in topics.items())
-        return ProduceRequest(config.transactional_id, config.required_acks, config.request_timeout_ms, data)
+            topics[batch.tp.topic].append(api.PartitionProduceData(batch.tp.partition, batch.encoded))
+        data = tuple(api.TopicProduceData(name, tuple(each)) for name, each in topics.items())
+        return api.ProduceRequest(
+            config.transactional_id, config.required_acks, config.request_timeout_ms, data
+        )
 
     def _watch(self, link: BrokerLink) -> None:
         """Update the poller's interest in this connection; settle batches that need no response."""
@@ -351,7 +348,7 @@ class Sender:
             error = _as_kafka_error(e, f"{connection.peer}: a response cannot be handled")
             self._lost(link, error, self._clock.monotonic())
 
-    def _answered(self, link: BrokerLink, batches: list[ProducerBatch], answer: ProduceResponse) -> None:
+    def _answered(self, link: BrokerLink, batches: list[ProducerBatch], answer: api.ProduceResponse) -> None:
         link.failures = 0
         results = {
             (topic.name, result.index): result

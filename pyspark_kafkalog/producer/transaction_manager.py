@@ -20,16 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
+from pyspark_kafkalog.client import transactions
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import GroupMetadata
 from pyspark_kafkalog.client.retry import Deadline
-from pyspark_kafkalog.client.transactions import (
-    Offsets,
-    PreparedTransaction,
-    ProducerEpoch,
-    TransactionCoordinator,
-    committable,
-)
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import (
@@ -247,8 +241,8 @@ class TransactionManager:
         self._state = TransactionState()
         self._requests = threading.Lock()
         self._cluster = Cluster(config, clock=clock)
-        self._coordinator = TransactionCoordinator(self._cluster, transactional_id)
-        self._producer = ProducerEpoch(-1, -1)
+        self._coordinator = transactions.TransactionCoordinator(self._cluster, transactional_id)
+        self._producer = transactions.ProducerEpoch(-1, -1)
         self._closed = False
         accumulator.for_transactions(self._batch_failed)
         self._update_accumulator()
@@ -297,20 +291,20 @@ class TransactionManager:
         self._settle_all("abort_transaction()", deadline)
         self._end("abort_transaction()", commit=False, deadline=deadline)
 
-    def prepare(self, timeout: float | None) -> PreparedTransaction:
+    def prepare(self, timeout: float | None) -> transactions.PreparedTransaction:
         deadline = self._deadline(timeout)
         self._call("prepare_transaction()", ProducerPhase.PREPARING)
         self._settle_all("prepare_transaction()", deadline)
         with self._guard:
             self._state.prepared()
-            prepared = PreparedTransaction(self._id, *self._producer, self._state.empty)
+            prepared = transactions.PreparedTransaction(self._id, *self._producer, self._state.empty)
         self._update_accumulator()
         return prepared
 
-    def send_offsets(self, offsets: Offsets, committer: GroupMetadata) -> None:
+    def send_offsets(self, offsets: transactions.Offsets, committer: GroupMetadata) -> None:
         group = committer.group
         doing = "send_offsets_to_transaction()"
-        if wrong := [tp for tp, given in offsets.items() if committable(given).offset < 0]:
+        if wrong := [tp for tp, given in offsets.items() if transactions.committable(given).offset < 0]:
             raise InvalidRequest(f"{wrong[0]}: an offset below 0 cannot be committed for group {group!r}")
         deadline = self._deadline(None)
         with self._guard:
@@ -397,7 +391,7 @@ class TransactionManager:
             self._state.done()
         self._update_accumulator()
 
-    def _take_over(self, keep: ProducerEpoch | None, deadline: Deadline) -> None:
+    def _take_over(self, keep: transactions.ProducerEpoch | None, deadline: Deadline) -> None:
         self._producer = self._coordinator.init_producer(
             self._config.transaction_timeout_ms, deadline, keep=keep
         )

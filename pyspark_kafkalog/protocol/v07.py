@@ -25,16 +25,10 @@ from pyspark_kafkalog.protocol.primitives import Output
 ANY_PARTITION = -1  # the broker chooses; only in produce requests
 MAX_TOPIC_LENGTH = 255  # in characters: the default of ``max.topic.name.length``
 
-ERROR_CODES = frozenset(
-    {
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-        ErrorCode.NONE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.INVALID_FETCH_SIZE,
-    }
-)
+ERROR_CODES = frozenset({
+    ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_FETCH_SIZE,
+})  # fmt: skip
 """0.7's errors, -1 to 4. Later versions kept the numbers; 3 was "wrong partition", 2 "invalid message"."""
 
 

@@ -13,23 +13,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient, KazooState, KeeperState
-from kazoo.exceptions import (
-    AuthFailedError,
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    InvalidACLError,
-    KazooException,
-    NoAuthError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    OperationTimeoutError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-)
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
@@ -50,20 +35,18 @@ _LEAST_ANSWER_SECONDS = 2.0  # give a busy server at least this long before anot
 
 _READ_AT_ONCE = 200
 _CONFLICTS = (
-    BadVersionError,
-    NoNodeError,
-    NodeExistsError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
-)
+    kazoo_errors.BadVersionError, kazoo_errors.NoNodeError, kazoo_errors.NodeExistsError,
+    kazoo_errors.NotEmptyError, kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency,
+)  # fmt: skip
 
 _REFUSALS = {
-    NoAuthError: "{path} belongs to another login or certificate in ZooKeeper: use that one "
+    kazoo_errors.NoAuthError: "{path} belongs to another login or certificate in ZooKeeper: use that one "
     "(zookeeper.sasl.jaas.config, zookeeper.ssl.keystore.location), or another chroot",
-    InvalidACLError: "{path}: ZooKeeper does not know who we are, which zookeeper.set.acl=true needs: it "
-    "takes no logins (zookeeper.sasl.jaas.config) or does not ask for certificates (ssl.clientAuth)",
-    AuthFailedError: "ZooKeeper at {at} refused the login of {user!r}: check zookeeper.sasl.jaas.config",
+    kazoo_errors.InvalidACLError: "{path}: ZooKeeper does not know who we are, which zookeeper.set.acl=true "
+    "needs: it takes no logins (zookeeper.sasl.jaas.config) or does not ask for certificates "
+    "(ssl.clientAuth)",
+    kazoo_errors.AuthFailedError: "ZooKeeper at {at} refused the login of {user!r}: check "
+    "zookeeper.sasl.jaas.config",
 }
 
 _log = logging.getLogger(__name__)
@@ -206,7 +189,7 @@ class ZooKeeperSession:
         except self._client.handler.timeout_exception:
             self._closed.set()
             if self._refused:
-                raise self._refusal("", AuthFailedError()) from None
+                raise self._refusal("", kazoo_errors.AuthFailedError()) from None
             raise ConnectionLost(
                 f"no ZooKeeper answers at {self.hosts} within {self._connect_ms} ms "
                 f"(zookeeper.connection.timeout.ms): {self._handler.problem}; check zookeeper.connect"
@@ -305,7 +288,7 @@ class ZooKeeperSession:
                     node: Node | None = _node(*answer.get(timeout=left))
                 except self._client.handler.timeout_exception:
                     raise self._no_answer(path, "no answer") from None
-                except KazooException:
+                except kazoo_errors.KazooException:
                     node = self.read(path)
                 if node is not None:
                     nodes[path] = node
@@ -437,24 +420,28 @@ class ZooKeeperSession:
             left = deadline - SYSTEM_CLOCK.monotonic()
             try:
                 return ask(client, self.chroot + path or "/").get(timeout=max(min(left, again_s), 0.001))
-            except NoNodeError:
+            except kazoo_errors.NoNodeError:
                 raise _NoNode(path) from None
-            except NodeExistsError:
+            except kazoo_errors.NodeExistsError:
                 raise NodeExists(path) from None
-            except (BadVersionError, NotEmptyError):
+            except (kazoo_errors.BadVersionError, kazoo_errors.NotEmptyError):
                 raise _Refused(path) from None
-            except ConnectionClosedError:
+            except kazoo_errors.ConnectionClosedError:
                 if self._closed.is_set():
                     raise ConnectionLost(f"{path}: the session with ZooKeeper is closed") from None
                 if self._refused:
-                    raise self._refusal(path, AuthFailedError()) from None
+                    raise self._refusal(path, kazoo_errors.AuthFailedError()) from None
                 reason = "the connection was closed"
-            except (ConnectionLoss, OperationTimeoutError, SessionExpiredError) as e:
+            except (
+                kazoo_errors.ConnectionLoss,
+                kazoo_errors.OperationTimeoutError,
+                kazoo_errors.SessionExpiredError,
+            ) as e:
                 reason = type(e).__name__
             except client.handler.timeout_exception:
                 reason = "no answer"
-            except KazooException as e:
-                if not (isinstance(e, AuthFailedError) and self._logged_in):
+            except kazoo_errors.KazooException as e:
+                if not (isinstance(e, kazoo_errors.AuthFailedError) and self._logged_in):
                     raise self._refusal(path, e) from e
                 reason = "it refuses the login"
             if once:
@@ -468,7 +455,7 @@ class ZooKeeperSession:
             f"{path}: ZooKeeper at {self.hosts} did not answer within {self._connect_ms} ms: {reason}"
         )
 
-    def _refusal(self, path: str, error: KazooException) -> ZooKeeperError:
+    def _refusal(self, path: str, error: kazoo_errors.KazooException) -> ZooKeeperError:
         text = next((text for kind, text in _REFUSALS.items() if isinstance(error, kind)), None)
         if text is None:
             return ZooKeeperError(f"{path}: ZooKeeper refused: {type(error).__name__} {error}".rstrip())
