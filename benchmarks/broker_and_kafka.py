@@ -11,13 +11,11 @@ for a round, ours and then Kafka's. The goal is Kafka's own rate, and more (`FRE
 take less of the processors than Kafka does, so that the broker is what is measured.
 
 Each of `PARTS` is a chapter of results/broker_and_kafka.md and can be run alone: ``python -m benchmarks
-broker_and_kafka.consume``. Single lines, which are only printed: ``python -m benchmarks.broker_and_kafka
---only "consumer-perf.*100"``.
+broker_and_kafka.consume``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
@@ -38,7 +36,7 @@ from typing import Any
 import psutil
 
 from benchmarks.broker import processor_seconds
-from benchmarks.harness import Measurement, Row, compare, cost, shown, table
+from benchmarks.harness import Measurement, Row, compare, cost, shown
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from tests.support.foreign.apache_kafka import AS_SHIPPED, ApacheKafka, fetch, java
@@ -86,42 +84,25 @@ WORKS = {
 """What librdkafka is asked for, by part; a consumer without a partition of its own reads one again."""
 
 
-Only = re.Pattern[str]  # which lines are wanted: those whose names it is found in
-
-_ALL = re.compile("")
-
-
-def _librdkafka(part: str, rounds: int, only: Only = _ALL) -> list[Row]:
-    works = [work for work in WORKS[part] if only.search(work.question)]
-    if not works:
-        return []
+def _librdkafka(part: str, rounds: int) -> list[Row]:
     with both(fetch(KAFKA)) as brokers:
         contest = Contest(brokers, rounds)
-        return [row for work in works for row in shown([contest.of_librdkafka(work)])]
+        return [row for work in WORKS[part] for row in shown([contest.of_librdkafka(work)])]
 
 
-_START, _MEMORY = "start, until it serves", "memory afterwards"
-
-
-def _tools(rounds: int, only: Only = _ALL) -> list[Row]:
+def _tools(rounds: int) -> list[Row]:
     """Kafka's own tools, how soon a broker serves, and what it holds after all that."""
     jars = fetch(KAFKA)
-    rows = shown([_start_time(jars)]) if only.search(_START) else []
+    rows = shown([_start_time(jars)])
     with both(jars) as brokers:
         contest = Contest(brokers, rounds)
-        tools = (("producer", contest.of_producer_tool), ("consumer", contest.of_consumer_tool))
-        lines = [
-            *((_tool_line(kind, n), partial(of_tool, jars, n)) for kind, of_tool in tools for n in (1, 100)),
-            (_MEMORY, contest.memory),
-        ]
-        return rows + [row for line, measure in lines if only.search(line) for row in shown([measure()])]
+        for of_tool in (contest.of_producer_tool, contest.of_consumer_tool):
+            for partitions in (1, 100):
+                rows += shown([of_tool(jars, partitions)])
+        return rows + shown([contest.memory()])
 
 
-def _tool_line(kind: str, partitions: int) -> str:
-    return f"kafka-{kind}-perf-test, partitions: {partitions}"
-
-
-PARTS: dict[str, Callable[..., list[Row]]] = {
+PARTS: dict[str, Callable[[int], list[Row]]] = {
     **{part: partial(_librdkafka, part) for part in WORKS},
     "tools": _tools,
 }
@@ -172,7 +153,7 @@ def _start_time(jars: Path) -> Row:
             times[PEER].append(time.perf_counter() - began)
             kafka.stop()
     mine, peer = map(statistics.median, times.values())
-    return cost(_START, mine, peer, "s", GOAL, f"peer: {PEER}")
+    return cost("start, until it serves", mine, peer, "s", GOAL, f"peer: {PEER}")
 
 
 class Contest:
@@ -210,7 +191,7 @@ class Contest:
             out, processor = _ran(command)
             return count / float(_RATE.findall(out)[-1]), processor
 
-        return self._measured(_tool_line("producer", partitions), count, ask)
+        return self._measured(f"kafka-producer-perf-test, partitions: {partitions}", count, ask)
 
     def of_consumer_tool(self, jars: Path, partitions: int) -> Row:
         """Kafka's own consumer in a group, and its own idea of its rate."""
@@ -232,13 +213,13 @@ class Contest:
                 raise RuntimeError(out[-2000:])
             return count / float(found["fetch.nMsg.sec"]), processor
 
-        return self._measured(_tool_line("consumer", partitions), count, ask)
+        return self._measured(f"kafka-consumer-perf-test, partitions: {partitions}", count, ask)
 
     def memory(self) -> Row:
         held = {
             name: psutil.Process(each.pid).memory_info().rss / 2**20 for name, each in self._brokers.items()
         }
-        return cost(_MEMORY, held[OURS], held[PEER], "MiB", GOAL, f"peer: {PEER}")
+        return cost("memory afterwards", held[OURS], held[PEER], "MiB", GOAL, f"peer: {PEER}")
 
     def _measured(self, question: str, amount: int, ask: Callable[[str], tuple[float, float]]) -> Row:
         measured = {name: Measurement(name, amount) for name in self._brokers}
@@ -386,15 +367,3 @@ def _consumer(servers: str, topic: str, work: Work, number: int, share: int) -> 
 def _check(left: int) -> None:
     if left:
         raise RuntimeError(f"{left} messages were not acknowledged")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.broker_and_kafka")
-    parser.add_argument("--only", type=re.compile, default=_ALL, help="lines that this is found in")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each broker (default: 5)")
-    given = parser.parse_args()
-    print(table([row for part in PARTS.values() for row in part(given.rounds, only=given.only)]))
-
-
-if __name__ == "__main__":
-    main()

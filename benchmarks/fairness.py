@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from benchmarks.broker import scratch
 from benchmarks.broker07 import encode07
@@ -194,6 +195,11 @@ class _Wire(Wire):
         sender.join()
 
 
+def _calls(port: int, request: Any, version: int | None = None, *, times: int = 1) -> _Attack:
+    wire, frames = _Wire(port), encode(request, version) * times
+    return lambda: wire.calls(frames, times)
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -213,8 +219,7 @@ def _old_produce(port: int, _port07: int, *, magic: int, codec: Codec, times: in
     """Sets of very many messages, compressed or not."""
     data = encode_set([NewRecord(None, None, _now_ms())] * _MESSAGES, magic=magic, codec=codec)
     RawClient(port).create_topic("old")
-    wire, frame = _Wire(port), encode(produce_request("old", data), 2)
-    return lambda: wire.calls(frame * times, times)
+    return _calls(port, produce_request("old", data), 2, times=times)
 
 
 def _produce07(_port: int, port07: int) -> _Attack:
@@ -241,8 +246,7 @@ def _offsets_by_time(port: int, _port07: int) -> _Attack:
         for number in range(19_000)
     )
     request = ListOffsetsRequest(topics=(ListOffsetsTopic(name="timed", partitions=partitions),))
-    wire, frame = _Wire(port), encode(request, 5)
-    return lambda: wire.calls(frame)
+    return _calls(port, request, 5)
 
 
 def _auto_creation(port: int, _port07: int) -> _Attack:
@@ -271,8 +275,7 @@ def _old_fetch(port: int, _port07: int) -> _Attack:
     client.create_topic("newer")
     data = bytes(encode_batch([NewRecord(None, None, _now_ms())] * _MESSAGES, codec=Codec.GZIP))
     client.answer_bytes(encode(produce_request("newer", data)))
-    wire, frame = _Wire(port), encode(fetch_request("newer", 0, 1 << 20), 0)
-    return lambda: wire.calls(frame * 2, 2)
+    return _calls(port, fetch_request("newer", 0, 1 << 20), 0, times=2)
 
 
 def _fetch07(port: int, port07: int) -> _Attack:
@@ -281,8 +284,7 @@ def _fetch07(port: int, port07: int) -> _Attack:
     data = v07.encode_message(compress(Codec.GZIP, v07.encode_set([b"0123"] * 100_000)), codec=Codec.GZIP)
     wire07.calls(_produce_and_offsets("told", data))
     time.sleep(4)  # flushed
-    wire, frame = _Wire(port), encode(fetch_request("told", 0, 1 << 20))
-    return lambda: wire.calls(frame * 2, 2)
+    return _calls(port, fetch_request("told", 0, 1 << 20), times=2)
 
 
 _WIDE = 10_000  # partitions of the topic that groups and transactions have to do with
@@ -294,8 +296,7 @@ def _idle_partitions(port: int, _port07: int) -> _Attack:
     wants = tuple(FetchPartition(number, partition_max_bytes=1 << 20) for number in range(_WIDE))
     topics = (FetchTopic(topic="wide", partitions=wants),)
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1, topics=topics)
-    wire, frame = _Wire(port), encode(request, 12)
-    return lambda: wire.calls(frame)
+    return _calls(port, request, 12)
 
 
 def _with_offsets(port: int, groups: int) -> None:
@@ -315,8 +316,7 @@ def _commit_request(group: str, count: int) -> OffsetCommitRequest:
 def _commit(port: int, _port07: int) -> _Attack:
     """Nearly as many offsets as a request may have."""
     _with_offsets(port, 1)
-    wire, frame = _Wire(port), encode(_commit_request("g0", 19_900), 8)
-    return lambda: wire.calls(frame)
+    return _calls(port, _commit_request("g0", 19_900), 8)
 
 
 def _committed_by_name(port: int, _port07: int) -> _Attack:
@@ -324,16 +324,14 @@ def _committed_by_name(port: int, _port07: int) -> _Attack:
     _with_offsets(port, 1)
     topics = (OffsetFetchRequestTopics(name="wide", partition_indexes=(0,)),)
     request = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g0", topics=topics),) * 3000)
-    wire, frame = _Wire(port), encode(request, 8)
-    return lambda: wire.calls(frame)
+    return _calls(port, request, 8)
 
 
 def _all_committed(port: int, _port07: int) -> _Attack:
     """All offsets of thirty groups, each named ten times."""
     _with_offsets(port, 30)
     groups = tuple(OffsetFetchRequestGroup(group_id=f"g{number}", topics=None) for number in range(30))
-    wire, frame = _Wire(port), encode(OffsetFetchRequest(groups=groups * 10), 8)
-    return lambda: wire.calls(frame)
+    return _calls(port, OffsetFetchRequest(groups=groups * 10), 8)
 
 
 def _described_groups(port: int, _port07: int) -> _Attack:
@@ -362,8 +360,7 @@ def _described_transactions(port: int, _port07: int) -> _Attack:
         (), "t", producer.producer_id, producer.producer_epoch, topics
     )
     client.call(adding, 2)
-    wire, frame = _Wire(port), encode(transactions.DescribeTransactionsRequest(("t",) * 300), 0)
-    return lambda: wire.calls(frame)
+    return _calls(port, transactions.DescribeTransactionsRequest(("t",) * 300), 0)
 
 
 def _listed_transactions(port: int, _port07: int) -> _Attack:
@@ -372,16 +369,14 @@ def _listed_transactions(port: int, _port07: int) -> _Attack:
     for number in range(3000):
         client.call(InitProducerIdRequest(f"t{number}", 600_000), 2)
     producers = tuple(range(1_000_000, 1_019_000))
-    wire, frame = _Wire(port), encode(transactions.ListTransactionsRequest(producer_id_filters=producers), 0)
-    return lambda: wire.calls(frame)
+    return _calls(port, transactions.ListTransactionsRequest(producer_id_filters=producers), 0)
 
 
 def _described_configs(port: int, _port07: int) -> _Attack:
     """All properties of the broker with their texts, 990 times."""
     resources = (DescribeConfigsResource(4, "0", None),) * 990
     request = DescribeConfigsRequest(resources, include_synonyms=True, include_documentation=True)
-    wire, frame = _Wire(port), encode(request, 3)
-    return lambda: wire.calls(frame)
+    return _calls(port, request, 3)
 
 
 def _of_old_sets(magic: int, codec: Codec, times: int) -> Callable[[int, int], _Attack]:

@@ -118,20 +118,16 @@ def _record_batch(messages: list[Any], topic: str) -> pa.RecordBatch:
 def writers(servers: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Clients that send `WRITTEN` records of 100 bytes and wait until all are acknowledged."""
     value = bytes(100)
+    rows = pa.table({"value": [value] * WRITTEN})
 
     def ours() -> None:
         with Producer({"bootstrap.servers": servers}) as producer:
             for _ in range(WRITTEN):
                 producer.send("written", value)
 
-    rows = pa.table({"value": [value] * WRITTEN})
-
     def arrow() -> None:
         with Producer({"bootstrap.servers": servers}) as producer:
             producer.send_arrow("written", rows)
-
-    def librdkafka() -> None:
-        _produce(_librdkafka(servers), WRITTEN)
 
     def kafka_python() -> None:
         import kafka
@@ -144,7 +140,7 @@ def writers(servers: str) -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "ours, send", ours
     yield "ours, send_arrow", arrow
-    yield "confluent-kafka", librdkafka
+    yield "confluent-kafka", lambda: _produce(_librdkafka(servers), WRITTEN)
     yield "kafka-python", kafka_python
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_at
-from pyspark_kafkalog.client.groups import ask_every_broker, coordinator
+from pyspark_kafkalog.client.groups import ask_every_broker, at_coordinator
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transactions import TransactionCoordinator
 from pyspark_kafkalog.errors import (
@@ -413,14 +414,10 @@ def describe_transaction(
     where: Where, transactional_id: str, *, deadline: Deadline | None = None
 ) -> TransactionDescription:
     """State, producer and partitions. Raises `ServerError` (TRANSACTIONAL_ID_NOT_FOUND)."""
-    with cluster_at(where) as cluster:
-
-        def ask(limit: Deadline) -> TransactionDescription:
-            connection = coordinator(cluster, CoordinatorType.TRANSACTION, transactional_id, limit)
-            return _described(connection, transactional_id, limit)
-
-        doing = f"describing transactional id {transactional_id!r}"
-        return cluster.retrying(doing, deadline).run(ask)
+    kind = CoordinatorType.TRANSACTION
+    return at_coordinator(
+        where, transactional_id, "describing", partial(_described, transactional_id), deadline, kind
+    )
 
 
 def abort_transaction(
@@ -442,7 +439,7 @@ def abort_transaction(
         return found
 
 
-def _described(connection: Connection, transactional_id: str, deadline: Deadline) -> TransactionDescription:
+def _described(transactional_id: str, connection: Connection, deadline: Deadline) -> TransactionDescription:
     answer = connection.request(DescribeTransactionsRequest((transactional_id,)), deadline=deadline)
     found = next((t for t in answer.transaction_states if t.transactional_id == transactional_id), None)
     if found is None:

@@ -95,13 +95,8 @@ class Detour(Generic[T]):
         return position
 
     def _skip(self, start: int, end: int, error: KafkaError) -> int:
-        log.warning(
-            "%s: offsets [%d, %d) are skipped as corrupt (onCorruptBatch=skip): %s",
-            self.tp,
-            start,
-            end,
-            error,
-        )
+        text = "%s: offsets [%d, %d) are skipped as corrupt (onCorruptBatch=skip): %s"
+        log.warning(text, self.tp, start, end, error)
         self.on_skip(start, end)
         return end
 

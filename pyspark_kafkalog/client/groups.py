@@ -45,15 +45,10 @@ _ALL_VERSION, _GROUPS_VERSION = 2, 8
 
 _STABLE_VERSION = 7  # since this version OffsetFetch can wait for offsets in open transactions
 
-_NOT_A_MEMBER = frozenset(
-    {
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.STALE_MEMBER_EPOCH,
-    }
-)
+_NOT_A_MEMBER = frozenset({
+    ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.FENCED_INSTANCE_ID, ErrorCode.STALE_MEMBER_EPOCH,
+})  # fmt: skip
 """Codes with which a coordinator refuses a commit by a non-member or a former one."""
 
 
@@ -95,6 +90,10 @@ class CommittedOffset:
     offset: int
     leader_epoch: int
     metadata: str
+
+
+def committable(given: int | CommittedOffset, metadata: str = "") -> CommittedOffset:
+    return given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +202,7 @@ def describe_group(where: Where, group: str, *, deadline: Deadline | None = None
         members = tuple(_member(member, consumers) for member in found.members)
         return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
 
-    return _at_coordinator(where, group, "describing", ask, deadline)
+    return at_coordinator(where, group, "describing", ask, deadline)
 
 
 def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | None = None) -> None:
@@ -216,7 +215,7 @@ def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | N
                 if result.error_code != ErrorCode.NONE:
                     raise _refusal(connection, group, result.error_code, "Delete")
 
-        _at_coordinator(where, group, "deleting", ask, deadline)
+        at_coordinator(where, group, "deleting", ask, deadline)
 
 
 def delete_group_offsets(
@@ -241,7 +240,7 @@ def delete_group_offsets(
                 raise _refusal(connection, group, code, "Read", tp.topic)
 
     if topics:
-        _at_coordinator(where, group, "deleting offsets of", ask, deadline)
+        at_coordinator(where, group, "deleting offsets of", ask, deadline)
 
 
 def committed_offsets(
@@ -274,7 +273,7 @@ def committed_offsets(
         request = _fetch_request(group, asked, version, stable)
         return _taken(connection.request(request, deadline=limit), version, group, connection.peer)
 
-    return _at_coordinator(where, group, "looking up the offsets of", ask, deadline)
+    return at_coordinator(where, group, "looking up the offsets of", ask, deadline)
 
 
 def commit_offsets(
@@ -291,10 +290,7 @@ def commit_offsets(
     Retries until the deadline, by default ``request.timeout.ms``. If a partition does not exist, the others
     are stored. ``metadata`` is for offsets that are numbers.
     """
-    left = {
-        tp: one if isinstance(one, CommittedOffset) else CommittedOffset(one, -1, metadata)
-        for tp, one in offsets.items()
-    }
+    left = {tp: committable(one, metadata) for tp, one in offsets.items()}
     for tp, one in left.items():
         if one.offset < 0:
             raise InvalidRequest(f"{tp}: offset {one.offset} cannot be committed for group {group!r}")
@@ -312,7 +308,7 @@ def commit_offsets(
             doing = f"{connection.peer}: committing {tp} for group {group!r}"
             raise _commit_failure(code, doing, member, why)
 
-    _at_coordinator(where, group, "committing for", ask, deadline)
+    at_coordinator(where, group, "committing for", ask, deadline)
 
 
 def _member(member: DescribedGroupMember, consumer: bool) -> MemberDescription:
@@ -364,12 +360,17 @@ def _refusal(
     return error_for(code, f"{connection.peer}: group {group!r}: {why}")
 
 
-def _at_coordinator(
-    where: Where, group: str, doing: str, ask: Callable[[Connection, Deadline], T], deadline: Deadline | None
+def at_coordinator(
+    where: Where,
+    key: str,
+    doing: str,
+    ask: Callable[[Connection, Deadline], T],
+    deadline: Deadline | None,
+    kind: CoordinatorType = CoordinatorType.GROUP,
 ) -> T:
     with cluster_at(where) as cluster:
-        return cluster.retrying(f"{doing} group {group!r}", deadline).run(
-            lambda limit: ask(coordinator(cluster, CoordinatorType.GROUP, group, limit), limit)
+        return cluster.retrying(f"{doing} {_CALLED[kind]} {key!r}", deadline).run(
+            lambda limit: ask(coordinator(cluster, kind, key, limit), limit)
         )
 
 

@@ -13,6 +13,7 @@ from pyspark_kafkalog.client.discovery import Cluster, by_topic
 from pyspark_kafkalog.client.groups import (
     CommittedOffset,
     GroupMetadata,
+    committable,
     coordinator,
     error_codes,
     find_coordinator,
@@ -49,15 +50,10 @@ _NEEDED = (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN
 _MAX_EPOCH = 2**15 - 1
 _KEEPING_VERSION = 3  # since this version InitProducerId can give an existing producer its next epoch
 
-_LOOK_AGAIN = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-    }
-)
+_LOOK_AGAIN = frozenset({
+    ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE,
+})  # fmt: skip
 """The coordinator may be another broker now."""
 
 _REASONS = {
@@ -226,10 +222,6 @@ class TransactionCoordinator:
         )
         for _, _, tp in order:
             self._check(codes[tp], peer, tp=tp, group=group)
-
-
-def committable(given: int | CommittedOffset) -> CommittedOffset:
-    return given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, "")
 
 
 def end_transaction(

@@ -18,20 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from pyspark_kafkalog.columnar import intrinsics as cpu
 from pyspark_kafkalog.columnar import kernel_columns as k
 from pyspark_kafkalog.columnar.column_types import NO_KIND, OWN_KIND
-from pyspark_kafkalog.columnar.intrinsics import (
-    CRC32_TABLES,
-    address,
-    copy,
-    crc32,
-    get8,
-    get64,
-    int32,
-    int64,
-    put32,
-    put64,
-)
 from pyspark_kafkalog.formats.v07 import CODEC_BITS
 from pyspark_kafkalog.types import NO_TIMESTAMP, TimestampType
 
@@ -51,7 +40,7 @@ def _read_field(pos, end):
     """(status, size, position) of a field with its size in front; -1 means null."""
     if end - pos < 4:
         return k.BAD_FIELD, end - pos, pos
-    size = int32(pos)
+    size = cpu.int32(pos)
     pos += 4
     if size < -1 or size > end - pos:
         return k.BAD_FIELD, size, pos
@@ -65,8 +54,8 @@ def _read_message(at, end, stop, kind):
     nothing = (zero, zero, zero, zero, zero, zero, zero, zero, zero)
     if end - at < _OVERHEAD + _MIN_LENGTH:
         return k.BAD_LENGTH, end - at, nothing
-    length = int32(at + 8)
-    has_time = np.int64(get8(at + 16) != 0)
+    length = cpu.int32(at + 8)
+    has_time = np.int64(cpu.get8(at + 16) != 0)
     if length < _MIN_LENGTH + 8 * has_time or length > end - at - _OVERHEAD:
         return k.BAD_LENGTH, length, nothing
     end = at + _OVERHEAD + length
@@ -74,9 +63,9 @@ def _read_message(at, end, stop, kind):
         return k.FULL, end - at, nothing
     time = np.int64(_NO_TIMESTAMP)
     if has_time:
-        time = int64(at + 18)
+        time = cpu.int64(at + 18)
         if kind == _OWN_KIND:
-            kind = get8(at + 17) >> 3 & 1
+            kind = cpu.get8(at + 17) >> 3 & 1
     else:
         kind = np.int64(_NO_KIND)
     status, key_size, key = _read_field(at + 18 + 8 * has_time, end)
@@ -87,7 +76,7 @@ def _read_message(at, end, stop, kind):
         return status, value_size, nothing
     if value + max(value_size, 0) != end:
         return k.LEFT_OVER, end - value - max(value_size, 0), nothing
-    return k.DONE, zero, (end, time, int64(at), kind, key, key_size, value, value_size, zero)
+    return k.DONE, zero, (end, time, cpu.int64(at), kind, key, key_size, value, value_size, zero)
 
 
 @_inlined
@@ -112,24 +101,24 @@ def _look_at(pos, end, below, previous, tables):
     zero = np.int64(0)
     if end - pos < _OVERHEAD + _MIN_LENGTH:
         return k.CUT, zero, zero
-    offset, length = int64(pos), int32(pos + 8)
+    offset, length = cpu.int64(pos), cpu.int32(pos + 8)
     if length < _MIN_LENGTH:
         return k.FAULT, zero, zero
     if length > end - pos - _OVERHEAD:
         return k.CUT, zero, zero
-    magic = get8(pos + 16)
+    magic = cpu.get8(pos + 16)
     if magic > 1:
         return k.OTHER, zero, zero
     if length < _MIN_LENGTH + 8 * magic or offset < 0 or offset == _MAX_INT64:
         return k.FAULT, zero, zero
-    if get8(pos + 17) & 7:
+    if cpu.get8(pos + 17) & 7:
         return k.COMPRESSED, zero, zero
     if offset >= below:
         return k.BEYOND, zero, zero
     if offset <= previous:
         return k.NOT_RISING, zero, zero
     end = pos + _OVERHEAD + length
-    if crc32(tables, pos + 16, end - pos - 16) != int32(pos + 12) & 0xFFFFFFFF:
+    if cpu.crc32(tables, pos + 16, end - pos - 16) != cpu.int32(pos + 12) & 0xFFFFFFFF:
         return k.FAULT, zero, zero
     if not _fields_fit(pos + 18 + 8 * magic, end):
         return k.FAULT, zero, zero
@@ -141,7 +130,7 @@ def walk_messages(source, start, stop, below, found):
     size = source.shape[0]
     if not 0 <= start <= size or found.shape[0] != k.WALK_FIELDS:
         return k.BAD_LAYOUT
-    data, tables = address(source), address(CRC32_TABLES)
+    data, tables = cpu.address(source), cpu.address(cpu.CRC32_TABLES)
     pos, end = data + start, data + size
     wanted = data + min(stop, size)
     first = last = np.int64(-1)
@@ -164,9 +153,9 @@ def walk_messages(source, start, stop, below, found):
 @_inlined
 def _write_message(fields, _, offset, time, arena, layout, state):
     k.write_row(fields, offset, time, arena, layout, state)
-    if get64(layout, k.HEADER_STARTS) >= 0:
+    if cpu.get64(layout, k.HEADER_STARTS) >= 0:
         k.write_no_headers(arena, layout, state)
-    put64(state, k.ROWS, get64(state, k.ROWS) + 1)
+    cpu.put64(state, k.ROWS, cpu.get64(state, k.ROWS) + 1)
 
 
 _fill = k.filler("messages", _read_message, _time, _write_message)
@@ -186,19 +175,19 @@ def _read_entry(pos, end):
     left = end - pos
     if left < 4:
         return k.CUT, zero, zero
-    length = int32(pos)
+    length = cpu.int32(pos)
     if length < 5:
         return k.FAULT, zero, zero
     if left < 5:
         return k.CUT, zero, zero
-    magic = get8(pos + 4)
+    magic = cpu.get8(pos + 4)
     codec = zero
     if magic == 1:
         if length < 6:
             return k.FAULT, zero, zero
         if left < 6:
             return k.CUT, zero, zero
-        codec = get8(pos + 5) & _CODEC_BITS
+        codec = cpu.get8(pos + 5) & _CODEC_BITS
     if magic > 1 or codec == _CODEC_BITS:
         return k.FAULT, zero, zero
     if length > left - 4:
@@ -228,7 +217,7 @@ def fill_entries(source, table, arena, layout, state):
         and 0 <= used <= capacity_bytes
     ):
         return k.BAD_LAYOUT
-    data, columns, tables = address(source), address(arena), address(CRC32_TABLES)
+    data, columns, tables = cpu.address(source), cpu.address(arena), cpu.address(cpu.CRC32_TABLES)
     offsets, indexes = layout[k.OFFSETS], layout[k.INNER_INDEXES]
     starts, values = layout[k.VALUE_STARTS], layout[k.VALUE_DATA]
     records_before = record - rows
@@ -243,21 +232,21 @@ def fill_entries(source, table, arena, layout, state):
             status = k.FULL
             state[k.NUMBER] = length
             break
-        if crc32(tables, payload, length) != int32(payload - 4) & _ALL_BITS:
+        if cpu.crc32(tables, payload, length) != cpu.int32(payload - 4) & _ALL_BITS:
             status = k.FAULT
             break
         if offsets >= 0:
-            put64(columns + offsets, rows, base if inner else base + (pos - data))
+            cpu.put64(columns + offsets, rows, base if inner else base + (pos - data))
         if indexes >= 0:
-            put32(columns + indexes, rows, first + records_before + rows if inner else 0)
+            cpu.put32(columns + indexes, rows, first + records_before + rows if inner else 0)
         if starts >= 0:
-            put32(columns + starts, rows, used)
-            copy(columns + values + used, payload, length)
+            cpu.put32(columns + starts, rows, used)
+            cpu.copy(columns + values + used, payload, length)
         used += length
         rows += 1
         pos = payload + length
     if starts >= 0:
-        put32(columns + starts, rows, used)
+        cpu.put32(columns + starts, rows, used)
     state[k.AT_POSITION], state[k.AT_RECORD] = pos - data - start, records_before + rows
     state[k.ROWS], state[k.VALUE_BYTES] = rows, used
     return status

@@ -10,20 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from pyspark_kafkalog.columnar import intrinsics as cpu
 from pyspark_kafkalog.columnar import kernel_columns as k
-from pyspark_kafkalog.columnar.intrinsics import (
-    CRC32C_TABLES,
-    FOLDS,
-    address,
-    copy,
-    crc32c,
-    get8,
-    get64,
-    int32,
-    int64,
-    put32,
-    put64,
-)
 from pyspark_kafkalog.formats.batch import (
     ATTRIBUTES_POSITION,
     BATCH_OVERHEAD,
@@ -54,7 +42,7 @@ def _long_number(pos, end, bits):
     value = np.uint64(0)
     shift = 0
     while pos < end:
-        part = np.uint64(get8(pos))
+        part = np.uint64(cpu.get8(pos))
         pos += 1
         if shift + 7 > bits and (part >> np.uint64(bits - shift)) != np.uint64(0):
             break
@@ -69,11 +57,11 @@ def _long_number(pos, end, bits):
 def _read_number(pos, end, bits):
     """As `_long_number`, with a fast path for one and two bytes."""
     if pos < end:
-        low = get8(pos)
+        low = cpu.get8(pos)
         if low < 128:
             return (low >> 1) ^ -(low & 1), pos + 1
         if pos + 1 < end:
-            high = get8(pos + 1)
+            high = cpu.get8(pos + 1)
             if high < 128:
                 low += (high - 1) << 7
                 return (low >> 1) ^ -(low & 1), pos + 2
@@ -141,7 +129,7 @@ def _read_record(at, end, stop, kind):
         return status, value_size, nothing
     headers = value + max(value_size, 0)
     count = zero
-    if headers != end - 1 or get8(headers) != 0:
+    if headers != end - 1 or cpu.get8(headers) != 0:
         status, count = _check_headers(headers, end)
     return status, count, (end, time_delta, delta, kind, key, key_size, value, value_size, headers)
 
@@ -161,33 +149,37 @@ def _time(base, fields, append_time):
 @_compiled
 def _write_headers(pos, end, count, arena, layout, state):
     _, pos = _read_number(pos, end, 32)
-    capacity = get64(layout, k.CAPACITY_HEADERS)
+    capacity = cpu.get64(layout, k.CAPACITY_HEADERS)
     for _ in range(count):
-        at, length = get64(state, k.HEADERS), get64(state, k.NAME_BYTES)
+        at, length = cpu.get64(state, k.HEADERS), cpu.get64(state, k.NAME_BYTES)
         size, pos = _read_number(pos, end, 32)
-        put32(arena + get64(layout, k.NAME_STARTS), at, length)
+        cpu.put32(arena + cpu.get64(layout, k.NAME_STARTS), at, length)
         seen = np.int64(0)
         for i in range(size):
-            seen |= get8(pos + i)
-        copy(arena + get64(layout, k.NAME_DATA) + length, pos, size)
-        put64(state, k.NAME_BYTES, length + size)
-        put64(state, k.NAMES_NOT_ASCII, get64(state, k.NAMES_NOT_ASCII) | (seen >> 7))
+            seen |= cpu.get8(pos + i)
+        cpu.copy(arena + cpu.get64(layout, k.NAME_DATA) + length, pos, size)
+        cpu.put64(state, k.NAME_BYTES, length + size)
+        cpu.put64(state, k.NAMES_NOT_ASCII, cpu.get64(state, k.NAMES_NOT_ASCII) | (seen >> 7))
         size, pos = _read_number(pos + size, end, 32)
         k.write_field(pos, size, arena, layout, k.CONTENT_STARTS, state, k.CONTENT_BYTES, at, capacity)
         pos += max(size, 0)
-        put64(state, k.HEADERS, at + 1)
+        cpu.put64(state, k.HEADERS, at + 1)
 
 
 @_inlined
 def _write_record(fields, headers, offset, time, arena, layout, state):
     k.write_row(fields, offset, time, arena, layout, state)
-    if get64(layout, k.HEADER_STARTS) >= 0:
+    if cpu.get64(layout, k.HEADER_STARTS) >= 0:
         if headers > 0:
-            put32(arena + get64(layout, k.HEADER_STARTS), get64(state, k.ROWS), get64(state, k.HEADERS))
+            cpu.put32(
+                arena + cpu.get64(layout, k.HEADER_STARTS),
+                cpu.get64(state, k.ROWS),
+                cpu.get64(state, k.HEADERS),
+            )
             _write_headers(fields[8], fields[0], headers, arena, layout, state)
         else:
             k.write_no_headers(arena, layout, state)
-    put64(state, k.ROWS, get64(state, k.ROWS) + 1)
+    cpu.put64(state, k.ROWS, cpu.get64(state, k.ROWS) + 1)
 
 
 _fill = k.filler("records", _read_record, _time, _write_record)
@@ -200,9 +192,9 @@ def fill_columns(source, table, arena, layout, state):
 @_inlined
 def _header_fits(pos, left):
     """Whether a whole batch with a plausible header is at ``pos``, ``left`` bytes before the end."""
-    if left < HEADER_SIZE or get8(pos + _MAGIC_POSITION) != MAGIC:
+    if left < HEADER_SIZE or cpu.get8(pos + _MAGIC_POSITION) != MAGIC:
         return False
-    length, last_delta, count = int32(pos + 8), int32(pos + 23), int32(pos + 57)
+    length, last_delta, count = cpu.int32(pos + 8), cpu.int32(pos + 23), cpu.int32(pos + 57)
     return HEADER_SIZE - BATCH_OVERHEAD <= length <= left - BATCH_OVERHEAD and 0 <= count <= last_delta + 1
 
 
@@ -223,7 +215,7 @@ def walk_batches(source, place, suspects, table):
     asked, below, stop = place[k.PLACE_ASKED], place[k.PLACE_BELOW], place[k.PLACE_END]
     if not 0 <= pos <= size:
         return k.BAD_LAYOUT
-    data, tables = address(source), address(CRC32C_TABLES)
+    data, tables = cpu.address(source), cpu.address(cpu.CRC32C_TABLES)
     count, records, taken, codec = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     status = k.ODD
     while True:
@@ -233,18 +225,18 @@ def walk_batches(source, place, suspects, table):
         here = data + pos
         if not _header_fits(here, size - pos):
             break
-        length = BATCH_OVERHEAD + int32(here + 8)
-        base, last_delta = int64(here), int32(here + 23)
+        length = BATCH_OVERHEAD + cpu.int32(here + 8)
+        base, last_delta = cpu.int64(here), cpu.int32(here + 23)
         if base < lowest or base >= stop or base > _MAX_INT64 - last_delta - 1:
             break
         last = base + last_delta
         if last < asked or last >= below:
             break
-        attributes, batch_records = get8(here + 22), int32(here + 57)
+        attributes, batch_records = cpu.get8(here + 22), cpu.int32(here + 57)
         in_transaction = attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)
-        if in_transaction and _is_among(int64(here + 43), suspects):
+        if in_transaction and _is_among(cpu.int64(here + 43), suspects):
             break
-        if not FOLDS and length > _MOST_BY_TABLES:
+        if not cpu.FOLDS and length > _MOST_BY_TABLES:
             break
         if count > 0 and (
             records + batch_records > place[k.PLACE_MOST_RECORDS]
@@ -255,7 +247,7 @@ def walk_batches(source, place, suspects, table):
             status = k.FULL
             break
         covered = length - ATTRIBUTES_POSITION
-        if crc32c(tables, here + ATTRIBUTES_POSITION, covered) != int32(here + 17) & _ALL_BITS:
+        if cpu.crc32c(tables, here + ATTRIBUTES_POSITION, covered) != cpu.int32(here + 17) & _ALL_BITS:
             break
         if not attributes & CONTROL_BIT and last >= at and (batch_records > 0 or length > HEADER_SIZE):
             codec, append_time = attributes & CODEC_BITS, attributes >> 3 & 1
@@ -266,7 +258,7 @@ def walk_batches(source, place, suspects, table):
             table[count, k.BLOCK_LOW] = max(0, at - base)
             table[count, k.BLOCK_HIGH] = min(last_delta + 1, stop - base)
             table[count, k.BLOCK_BASE_OFFSET] = base
-            table[count, k.BLOCK_TIMESTAMP] = int64(here + 35 if append_time else here + 27)
+            table[count, k.BLOCK_TIMESTAMP] = cpu.int64(here + 35 if append_time else here + 27)
             table[count, k.BLOCK_APPEND_TIME] = append_time
             count += 1
             records += batch_records

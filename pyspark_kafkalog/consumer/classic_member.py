@@ -179,15 +179,11 @@ class ClassicMember(Member):
 
     def _join_request(self) -> api.JoinGroupRequest:
         config, self._joined_for = self._config, self._topics
-        return api.JoinGroupRequest(
-            self._group,
-            config.session_timeout_ms,
-            config.max_poll_interval_ms,
-            self._member_id,
-            self._instance,
-            consumer_protocol.PROTOCOL_TYPE,
-            tuple(api.JoinGroupRequestProtocol(name, self._metadata(name)) for name in config.strategies),
-        )
+        timeouts = config.session_timeout_ms, config.max_poll_interval_ms
+        member = self._member_id, self._instance
+        known = (api.JoinGroupRequestProtocol(name, self._metadata(name)) for name in config.strategies)
+        kind = consumer_protocol.PROTOCOL_TYPE
+        return api.JoinGroupRequest(self._group, *timeouts, *member, kind, tuple(known))
 
     def _metadata(self, strategy: str) -> bytes:
         user_data, generation = None, self._previous[1]
@@ -249,15 +245,9 @@ class ClassicMember(Member):
         self._state, self._not_before = _State.SYNCING, now
 
     def _sync_request(self) -> api.SyncGroupRequest:
-        return api.SyncGroupRequest(
-            self._group,
-            self._generation,
-            self._member_id,
-            self._instance,
-            consumer_protocol.PROTOCOL_TYPE,
-            self._protocol,
-            self._assignments,
-        )
+        member = self._group, self._generation, self._member_id, self._instance
+        protocol = consumer_protocol.PROTOCOL_TYPE, self._protocol
+        return api.SyncGroupRequest(*member, *protocol, self._assignments)
 
     def _after_sync(self, answer: api.SyncGroupResponse, now: float) -> None:
         try:

@@ -297,13 +297,8 @@ class RecordFetcher:
             except KafkaError as e:
                 self._postpone([reading for reading, _ in asked.values()], e)
                 continue
-            flight = _Flight(
-                node_id,
-                connection,
-                ticket,
-                deadline,
-                {tp: (reading, reading.fetch_from) for tp, (reading, _) in asked.items()},
-            )
+            offsets = {tp: (reading, reading.fetch_from) for tp, (reading, _) in asked.items()}
+            flight = _Flight(node_id, connection, ticket, deadline, offsets)
             for reading, replica in asked.values():
                 reading.in_flight = True
                 reading.at_leader = node_id == replica.leader.node_id

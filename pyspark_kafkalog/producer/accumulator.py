@@ -17,7 +17,7 @@ from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import KafkaError, MessageTooLarge, RequestTimedOut, error_for
 from pyspark_kafkalog.producer.columns import ArrowRows, Rows
 from pyspark_kafkalog.producer.encoder import BATCH_HEADER_BYTES
-from pyspark_kafkalog.producer.producer_batch import BlockBatch, Delivery, OnDelivery, ProducerBatch
+from pyspark_kafkalog.producer.producer_batch import BlockBatch, Delivery, OnDelivery, ProducerBatch, lists_of
 from pyspark_kafkalog.types import Header, TopicPartition
 
 SEQUENCE_MASK = 0x7FFFFFFF  # sequence numbers go from 0 to 2^31-1 and wrap to 0
@@ -248,13 +248,7 @@ class Accumulator:
             if isinstance(rows, ArrowRows):
                 index = batch.extend_rows(rows.part(start, end), size)
             else:
-                index = batch.extend(
-                    rows.values[start:end],
-                    rows.keys[start:end] if rows.keys is not None else None,
-                    rows.times[start:end],
-                    rows.headers[start:end] if rows.headers is not None else None,
-                    size,
-                )
+                index = batch.extend(*lists_of(rows, start, end), size)
             self._used += size
             if watcher is not None and watcher not in batch.watchers:
                 batch.watchers.append(watcher)
@@ -407,14 +401,8 @@ class Accumulator:
     def _open_batch(self, queue: PartitionQueue, kind: type[ProducerBatch]) -> ProducerBatch:
         now = self._clock.monotonic()
         self._batches += 1
-        batch = queue.open = kind(
-            queue.tp,
-            (self._batches, 0),
-            self.changed,
-            created=now,
-            due=now + self._linger,
-            deadline=now + self._delivery_seconds,
-        )
+        due, deadline = now + self._linger, now + self._delivery_seconds
+        batch = queue.open = kind(queue.tp, (self._batches, 0), self.changed, now, due, deadline)
         self._used += batch.size
         self._active[queue] = None
         self._wake_sender(batch.due)

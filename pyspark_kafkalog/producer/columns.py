@@ -328,12 +328,9 @@ def _staying(batch: pa.RecordBatch, now_ms: int) -> ArrowRows | None:
         if name in found:
             filled = read(found[name]).fill_null(default)
             numbers[name] = filled.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return ArrowRows.of(
-        Cells.of(found["value"]),
-        Cells.of(found["key"]) if "key" in found else None,
-        numbers.get("timestamp", now_ms),
-        numbers.get("partition"),
-    )
+    keys = Cells.of(found["key"]) if "key" in found else None
+    times, partitions = numbers.get("timestamp", now_ms), numbers.get("partition")
+    return ArrowRows.of(Cells.of(found["value"]), keys, times, partitions)
 
 
 def _columns(batch: pa.RecordBatch, now_ms: int, size_bound: SizeBound) -> Columns:

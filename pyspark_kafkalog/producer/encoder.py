@@ -93,13 +93,9 @@ def encode_block(values: Values, keys: Values | None, times: Times, headers: Hea
     """The records' uncompressed bytes; the first time is the base. None: no record has a key or headers."""
     if headers is None and _fits_table(values, keys, times):
         return _with_keys(values, keys, times) if keys is not None else _without_keys(values, times)
-    rows = zip(
-        values,
-        keys if keys is not None else [None] * len(values),
-        times,
-        headers if headers is not None else [()] * len(values),
-        strict=True,
-    )
+    keys = keys if keys is not None else [None] * len(values)
+    headers = headers if headers is not None else [()] * len(values)
+    rows = zip(values, keys, times, headers, strict=True)
     return b"".join(
         encode_record(NewRecord(value, key, time, tuple(own)), times[0], delta)
         for delta, (value, key, time, own) in enumerate(rows)

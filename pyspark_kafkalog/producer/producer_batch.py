@@ -13,7 +13,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.errors import KafkaError, RecordsRefused
 from pyspark_kafkalog.formats.base import Buffer
 from pyspark_kafkalog.formats.record import read_fields
-from pyspark_kafkalog.producer.columns import ArrowRows
+from pyspark_kafkalog.producer.columns import ArrowRows, Columns
 from pyspark_kafkalog.producer.encoder import (
     BATCH_HEADER_BYTES,
     Encoding,
@@ -170,22 +170,10 @@ class ProducerBatch:
         """Convert the records to lists; they already are."""
 
     def _slice(self, start: int, stop: int) -> ProducerBatch:
-        part = ProducerBatch(
-            self.tp,
-            (self.order[0], self.order[1] + start),
-            self.changed,
-            created=self.created,
-            due=self.due,
-            deadline=self.deadline,
-        )
+        order = self.order[0], self.order[1] + start
+        part = ProducerBatch(self.tp, order, self.changed, self.created, self.due, self.deadline)
         share = (self.size - BATCH_HEADER_BYTES) * (stop - start) // self.count
-        part.extend(
-            self.values[start:stop],
-            self.keys[start:stop] if self.keys is not None else None,
-            self.times[start:stop],
-            self.headers[start:stop] if self.headers is not None else None,
-            share,
-        )
+        part.extend(*lists_of(self, start, stop), share)
         part.callbacks = [(index - start, call) for index, call in self.callbacks if start <= index < stop]
         part.watchers = list(self.watchers)
         part.sent = self.sent
@@ -196,6 +184,14 @@ class ProducerBatch:
     def _release(self) -> None:
         # Times are kept for the metadata.
         self.values, self.keys, self.headers, self.encoded = [], None, None, None
+
+
+def lists_of(
+    rows: ProducerBatch | Columns, start: int, stop: int
+) -> tuple[Values, Values | None, Times, HeaderLists | None]:
+    keys = rows.keys[start:stop] if rows.keys is not None else None
+    headers = rows.headers[start:stop] if rows.headers is not None else None
+    return rows.values[start:stop], keys, rows.times[start:stop], headers
 
 
 class BlockBatch(ProducerBatch):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from struct import Struct
 
 from pyspark_kafkalog.client.connection import Address, Connection
@@ -172,20 +172,9 @@ def partition_for(key: bytes, partition_count: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
-class KeyPartitioner:
-    """*Thread-safe: each step is one dict operation.* Caches `partition_for`, which takes microseconds."""
-
-    def __init__(self, partition_count: int) -> None:
-        self._count = partition_count
-        self._known: dict[bytes, int] = {}
-
-    def __call__(self, key: bytes) -> int:
-        found = self._known.get(key)
-        if found is None:
-            if len(self._known) >= _CACHED_KEYS:
-                self._known.clear()
-            found = self._known[key] = partition_for(key, self._count)
-        return found
+def key_partitioner(partition_count: int) -> Callable[[bytes], int]:
+    """`partition_for` with a cache, as it takes microseconds. *Thread-safe.*"""
+    return lru_cache(_CACHED_KEYS)(partial(partition_for, partition_count=partition_count))
 
 
 class StickyPartitioner:
@@ -215,7 +204,7 @@ class Route:
         config: ProducerConfig,
     ) -> None:
         self.topic, self.version, self.queues = topic, version, queues
-        self.by_key = None if config.partitioner_ignore_keys else KeyPartitioner(len(queues))
+        self.by_key = None if config.partitioner_ignore_keys else key_partitioner(len(queues))
         self._sticky = sticky
         self.current = queues[sticky.current]
         """Queue for records without key or partition while its open batch has room; see `sticky`."""

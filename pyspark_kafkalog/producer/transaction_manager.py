@@ -22,7 +22,7 @@ from enum import Enum
 
 from pyspark_kafkalog.client import transactions
 from pyspark_kafkalog.client.discovery import Cluster
-from pyspark_kafkalog.client.groups import GroupMetadata
+from pyspark_kafkalog.client.groups import GroupMetadata, committable
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.producer_config import ProducerConfig
@@ -42,14 +42,10 @@ from pyspark_kafkalog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_ALWAYS_FATAL = frozenset(
-    {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.UNSUPPORTED_VERSION,
-    }
-)
+_ALWAYS_FATAL = frozenset({
+    ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION,
+})  # fmt: skip
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 """The broker no longer knows the producer id; continue with another epoch."""
 
@@ -304,7 +300,7 @@ class TransactionManager:
     def send_offsets(self, offsets: transactions.Offsets, committer: GroupMetadata) -> None:
         group = committer.group
         doing = "send_offsets_to_transaction()"
-        if wrong := [tp for tp, given in offsets.items() if transactions.committable(given).offset < 0]:
+        if wrong := [tp for tp, given in offsets.items() if committable(given).offset < 0]:
             raise InvalidRequest(f"{wrong[0]}: an offset below 0 cannot be committed for group {group!r}")
         deadline = self._deadline(None)
         with self._guard:

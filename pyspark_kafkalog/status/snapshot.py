@@ -176,15 +176,8 @@ class History:
 
     def add(self, snapshot: Snapshot, rates: Rates) -> None:
         lags = {group.name: group.lag for group in snapshot.groups if group.lag is not None}
-        self._append(
-            _Moment(
-                snapshot.at_ms,
-                rates.total,
-                sum(lags.values()) if lags else None,
-                _largest(rates.topics),
-                _largest(lags),
-            )
-        )
+        lag = sum(lags.values()) if lags else None
+        self._append(_Moment(snapshot.at_ms, rates.total, lag, _largest(rates.topics), _largest(lags)))
 
     def skip(self, at_ms: int) -> None:
         self._append(_Moment(at_ms))

@@ -15,6 +15,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -98,13 +99,9 @@ class StatusServer:
         except OSError as e:
             raise ConnectionLost(f"cannot listen on {address[0]}:{address[1]}: {e.strerror or e}") from e
         self.is_loopback = self._server.is_loopback
+        serve = partial(self._server.serve_forever, _LOOK_SECONDS)
         self._threads = [
-            threading.Thread(
-                target=self._server.serve_forever,
-                kwargs={"poll_interval": _LOOK_SECONDS},
-                name="status",
-                daemon=True,
-            ),
+            threading.Thread(target=serve, name="status", daemon=True),
             threading.Thread(target=self._watch, name="status-history", daemon=True),
         ]
 

@@ -295,13 +295,9 @@ class IamSource:
             raise InvalidConfig(
                 f"AWS_MSK_IAM: the host name {host} holds no AWS region; set AWS_REGION in the environment"
             )
-        return cls(
-            region,
-            options.get("awsProfileName"),
-            options.get("awsRoleArn"),
-            options.get("awsRoleSessionName"),
-            option,
-        )
+        names = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+        profile, role, session = map(options.get, names)
+        return cls(region, profile, role, session, option)
 
     def fetch(self, seconds: float) -> Token:
         """Sign a token locally; for a role, ask AWS within boto3's time limits."""

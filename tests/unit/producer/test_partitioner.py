@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from pyspark_kafkalog.producer.routing import KeyPartitioner, StickyPartitioner
+from pyspark_kafkalog.producer.routing import StickyPartitioner, key_partitioner
 
 
 def test_a_key_keeps_its_partition_when_more_keys_are_seen_than_remembered() -> None:
-    partition = KeyPartitioner(7)
+    partition = key_partitioner(7)
     first = [partition(b"%d" % i) for i in range(100)]
     for i in range(25_000):
         partition(b"other %d" % i)
