@@ -51,14 +51,9 @@ def speeds(tree: Path, name: str, size: str) -> dict[str, float]:
     """What one round of a benchmark gives for ours in ``tree``, by question: more is better."""
     # Where byte code is not cached, whichever tree has some of it starts sooner.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, name, size],
-        cwd=tree,
-        env={**environment, "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'broker'}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment["PYTHONPATH"] = f"{tree}{os.pathsep}{tree / 'broker'}"
+    command = [sys.executable, "-c", _RUN, name, size]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name} failed in {tree}: {done.stderr.strip()}")
     return dict(json.loads(done.stdout.rstrip().rsplit("\n", 1)[-1]))

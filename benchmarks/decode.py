@@ -123,14 +123,10 @@ def peer(memory_records: Callable[[bytes], Any]) -> Decoder:
                 kinds.append(-1 if record.timestamp_type is None else record.timestamp_type)
         count = len(offsets)
         columns = [
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            pa.repeat(pa.scalar(TOPIC), count),
-            pa.repeat(pa.scalar(PARTITION, pa.int32()), count),
-            pa.array(offsets, pa.int64()),
-            pa.array(times, pa.timestamp("us", "UTC")),
-            pa.array(kinds, pa.int32()),
-        ]
+            pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.repeat(pa.scalar(TOPIC), count),
+            pa.repeat(pa.scalar(PARTITION, pa.int32()), count), pa.array(offsets, pa.int64()),
+            pa.array(times, pa.timestamp("us", "UTC")), pa.array(kinds, pa.int32()),
+        ]  # fmt: skip
         return [pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))]
 
     return decode

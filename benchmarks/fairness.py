@@ -60,7 +60,7 @@ MEDIAN_LIMIT_MS, WORST_LIMIT_MS = 5.0, 250.0
 _MESSAGES = 262_140
 _SECONDS = 3.0  # A client is measured for so long where the attack is over sooner: it is then begun again
 
-_Attack = Callable[[], object]
+_Attack = _Trip = Callable[[], object]
 
 
 def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
@@ -98,9 +98,9 @@ def _beside(
         attacks = [prepare(broker.port, port07) for _ in range(attackers)]
         if clients > 1:
             name = f"{name}, twice at once, {clients} clients, {threads} network threads"
-        trips = [(name, [_Trips(broker.port).next for _ in range(clients)])]
+        trips = [(name, [_trips(broker.port) for _ in range(clients)])]
         if "0.7" in name:
-            trips.append((f"{name}, its own listener", [_Trips07(port07).next]))
+            trips.append((f"{name}, its own listener", [_trips07(port07)]))
         rows = []
         for told, each in trips:
             for trip in each:
@@ -118,7 +118,7 @@ def _row(question: str, seconds: float, limit_ms: float, took: float) -> Row:
     return cost(question, 1000 * seconds, limit_ms, "ms", 1.0, f"{LIMIT}; the attack took {took:.2f} s")
 
 
-def _measured(attacks: Sequence[_Attack], trips: Sequence[Callable[[], None]]) -> tuple[list[float], float]:
+def _measured(attacks: Sequence[_Attack], trips: Sequence[_Trip]) -> tuple[list[float], float]:
     """Round trips in seconds while the attacks go on, and how long one attack took."""
     until = time.monotonic() + _SECONDS
     with ThreadPoolExecutor(len(attacks) + len(trips)) as threads:
@@ -141,7 +141,7 @@ def _attacks(attack: _Attack, until: float) -> list[float]:
     return took
 
 
-def _round_trips(trip: Callable[[], None], over: Callable[[], bool]) -> list[float]:
+def _round_trips(trip: _Trip, over: Callable[[], bool]) -> list[float]:
     found = []
     while not over():
         began = time.perf_counter()
@@ -151,36 +151,26 @@ def _round_trips(trip: Callable[[], None], over: Callable[[], bool]) -> list[flo
     return found
 
 
-class _Trips:
-    """Short requests of today's clients."""
-
-    def __init__(self, port: int) -> None:
-        self._client = RawClient(port)
-        self._client.create_topic("small")
-        data = bytes(encode_batch([NewRecord(b"x" * 100, timestamp=_now_ms())]))
-        self._client.produce("small", data, 2)
-        self._frames = [
-            encode(ApiVersionsRequest(), 0),
-            encode(produce_request("small", data)),
-            encode(fetch_request("small", 0, 200)),
-        ]
-        self._number = 0
-
-    def next(self) -> None:
-        self._number += 1
-        self._client.answer_bytes(self._frames[self._number % len(self._frames)])
+def _trips(port: int) -> _Trip:
+    """Short requests of today's clients, by turns."""
+    client = RawClient(port)
+    client.create_topic("small")
+    data = bytes(encode_batch([NewRecord(b"x" * 100, timestamp=_now_ms())]))
+    client.produce("small", data, 2)
+    requests = (encode(produce_request("small", data)), encode(fetch_request("small", 0, 200)))
+    frames = itertools.cycle((*requests, encode(ApiVersionsRequest(), 0)))
+    return lambda: client.answer_bytes(next(frames))
 
 
-class _Trips07:
+def _trips07(port: int) -> _Trip:
     """A PRODUCE, and OFFSETS to see it done."""
+    wire, frame = _Wire(port), _produce_and_offsets("small07", v07.encode_set([b"x" * 100]))
 
-    def __init__(self, port: int) -> None:
-        self._wire = _Wire(port)
-        self._frame = _produce_and_offsets("small07", v07.encode_set([b"x" * 100]))
+    def trip() -> None:
+        wire.send(frame)
+        wire.skip()
 
-    def next(self) -> None:
-        self._wire.send(self._frame)
-        self._wire.skip()
+    return trip
 
 
 class _Wire(Wire):

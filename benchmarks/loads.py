@@ -325,18 +325,11 @@ def _next_plan(ledger: Ledger) -> Plan:
     end = 100 * (number + 1)
     partitions = [TopicPartition("t", p) for p in range(PARTITIONS)]
     plan = make_plan(
-        number=number + 1,
-        parent=number,
-        created="2026-01-01T00:00:00.000Z",
-        cluster_id="benchmark",
-        isolation_level="read_uncommitted",
-        stored={} if head is None else head.stored,
+        number=number + 1, parent=number, created="2026-01-01T00:00:00.000Z", cluster_id="benchmark",
+        isolation_level="read_uncommitted", stored={} if head is None else head.stored,
         facts={p: PartitionFacts("topic", 0, "127.0.0.1:9092", 0, 0, end) for p in partitions},
-        first_starts=dict.fromkeys(partitions, 0),
-        ends=dict.fromkeys(partitions, end),
-        fail_on_data_loss=True,
-        on_topic_recreated="fail",
-        split=lambda ranges: ranges,
-    )
+        first_starts=dict.fromkeys(partitions, 0), ends=dict.fromkeys(partitions, end),
+        fail_on_data_loss=True, on_topic_recreated="fail", split=lambda ranges: ranges,
+    )  # fmt: skip
     assert plan is not None
     return plan

@@ -103,14 +103,11 @@ def _record_batch(messages: list[Any], topic: str) -> pa.RecordBatch:
     count = len(messages)
     stamps = [message.timestamp() for message in messages]
     columns = (
-        [message.key() for message in messages],
-        [message.value() for message in messages],
-        [topic] * count,
-        [message.partition() for message in messages],
-        [message.offset() for message in messages],
-        [stamp[1] * 1000 for stamp in stamps],
+        [message.key() for message in messages], [message.value() for message in messages],
+        [topic] * count, [message.partition() for message in messages],
+        [message.offset() for message in messages], [stamp[1] * 1000 for stamp in stamps],
         [stamp[0] - 1 for stamp in stamps],
-    )
+    )  # fmt: skip
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 

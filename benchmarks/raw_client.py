@@ -57,13 +57,8 @@ def produce_request(
 def fetch_request(topic: str, offset: int, max_bytes: int, partition: int = 0) -> FetchRequest:
     """As much of one partition as fits, without waiting for more."""
     want = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
-    return FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=max_bytes,
-        session_epoch=-1,
-        topics=(FetchTopic(topic=topic, partitions=(want,)),),
-    )
+    topics = (FetchTopic(topic=topic, partitions=(want,)),)
+    return FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=max_bytes, session_epoch=-1, topics=topics)
 
 
 def connected(port: int) -> socket.socket:

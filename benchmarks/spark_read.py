@@ -146,14 +146,10 @@ def ready_made(rows: int, value_bytes: int) -> Any:
     from pyspark_kafkalog.columnar.decoder import arrow_schema
 
     columns = {
-        "key": [KEY] * rows,
-        "value": [bytes(i % 251 for i in range(value_bytes))] * rows,
-        "topic": ["measured"] * rows,
-        "partition": [0] * rows,
-        "offset": range(rows),
-        "timestamp": [1_700_000_000_000_000 + 1000 * i for i in range(rows)],
-        "timestampType": [0] * rows,
-    }
+        "key": [KEY] * rows, "value": [bytes(i % 251 for i in range(value_bytes))] * rows,
+        "topic": ["measured"] * rows, "partition": [0] * rows, "offset": range(rows),
+        "timestamp": [1_700_000_000_000_000 + 1000 * i for i in range(rows)], "timestampType": [0] * rows,
+    }  # fmt: skip
     schema = arrow_schema(COLUMNS)
     return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
 

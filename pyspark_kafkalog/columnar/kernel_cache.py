@@ -23,14 +23,9 @@ _log = logging.getLogger(__name__)
 Kernel = Callable[..., int]
 
 KernelName = Literal[
-    "walk_batches",
-    "fill_columns",
-    "walk_messages",
-    "fill_messages",
-    "fill_entries",
-    "encode_records",
+    "walk_batches", "fill_columns", "walk_messages", "fill_messages", "fill_entries", "encode_records",
     "choose_partitions",
-]
+]  # fmt: skip
 
 _MODULES: dict[KernelName, str] = {
     "walk_batches": "record_kernels", "fill_columns": "record_kernels", "fill_messages": "message_kernels",

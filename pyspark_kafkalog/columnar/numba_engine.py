@@ -131,6 +131,11 @@ def _layout(
     layout[k.CAPACITY_ROWS], layout[k.CAPACITY_BYTES] = rows, size
     layout[k.CAPACITY_HEADERS], layout[k.CAPACITY_RECORDS] = headers, records
     starts, bits = 4 * (rows + 1), (rows + 7) // 8
+    of_headers = (
+        (k.HEADER_STARTS, starts), (k.HEADER_VALID, bits), (k.NAME_STARTS, 4 * (headers + 1)),
+        (k.NAME_DATA, size), (k.CONTENT_STARTS, 4 * (headers + 1)), (k.CONTENT_VALID, (headers + 7) // 8),
+        (k.CONTENT_DATA, size),
+    )  # fmt: skip
     at = 0
     for asked, regions in (
         (wanted.offset, ((k.OFFSETS, 8 * rows),)),
@@ -139,18 +144,7 @@ def _layout(
         (wanted.inner_index, ((k.INNER_INDEXES, 4 * rows),)),
         (wanted.key, ((k.KEY_STARTS, starts), (k.KEY_VALID, bits), (k.KEY_DATA, size))),
         (wanted.value, ((k.VALUE_STARTS, starts), (k.VALUE_VALID, bits), (k.VALUE_DATA, size))),
-        (
-            wanted.headers,
-            (
-                (k.HEADER_STARTS, starts),
-                (k.HEADER_VALID, bits),
-                (k.NAME_STARTS, 4 * (headers + 1)),
-                (k.NAME_DATA, size),
-                (k.CONTENT_STARTS, 4 * (headers + 1)),
-                (k.CONTENT_VALID, (headers + 7) // 8),
-                (k.CONTENT_DATA, size),
-            ),
-        ),
+        (wanted.headers, of_headers),
     ):
         if asked:
             for region, length in regions:

@@ -273,9 +273,7 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
 class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
     """A Spark read from Kafka 0.7; needs either ``zookeeper.connect`` or ``broker.list``."""
 
-    protocol: str = prop(
-        "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07), doc="Wire protocol."
-    )  # fmt: skip
+    protocol: str = prop("protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07), doc="Wire protocol.")
     # Offsets are stored by broker id, which must not depend on the position in the list.
     broker_list: str | None = prop(
         "broker.list", None, str, check=numbered_broker_list, doc="Brokers to read from, without ZooKeeper."
@@ -375,8 +373,7 @@ class AsyncProducerConfig(SyncProducerConfig):
             "(2).",
     )  # fmt: skip
     compressed_topics: tuple[str, ...] = prop(
-        "compressed.topics", (), tuple,
-        doc="Topics to compress; empty: all.",
+        "compressed.topics", (), tuple, doc="Topics to compress; empty: all.",
     )  # fmt: skip
     serializer_class: str = prop(
         "serializer.class", "kafka.serializer.DefaultEncoder", str, check=not_empty,

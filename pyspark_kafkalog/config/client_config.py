@@ -238,8 +238,7 @@ class ConsumerConfig(ClientConfig):
     )  # fmt: skip
     isolation_level: str = prop(
         "isolation.level", "read_uncommitted", str, check=one_of("read_uncommitted", "read_committed"),
-        section="Records",
-        doc="Whether records of open and aborted transactions are read.",
+        section="Records", doc="Whether records of open and aborted transactions are read.",
     )  # fmt: skip
 
     @property
@@ -335,8 +334,7 @@ class GroupConsumerConfig(ConsumerConfig):
         doc="Time limit of commits and look-ups, including retries.",
     )  # fmt: skip
     exclude_internal_topics: bool = prop(
-        "exclude.internal.topics", True, bool,
-        doc="Leave topics such as __consumer_offsets out of patterns.",
+        "exclude.internal.topics", True, bool, doc="Leave topics such as __consumer_offsets out of patterns.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -65,8 +65,7 @@ class MirrorConfig(Config):
         "blacklist", None, str, check=not_empty, doc="Regular expression for topics not to mirror.",
     )  # fmt: skip
     exclude_internal_topics: bool = prop(
-        "exclude.internal.topics", True, bool,
-        doc="Never mirror __consumer_offsets and __transaction_state.",
+        "exclude.internal.topics", True, bool, doc="Never mirror __consumer_offsets and __transaction_state.",
     )  # fmt: skip
     num_streams: int = prop(
         "num.streams", 1, int, check=between(1, 1000), unit="threads",
@@ -126,8 +125,7 @@ class Target07Config(ClassicProducerConfig):
 
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
-        section="Time limit of a mirror's target",
-        doc="How long a batch is retried after retriable errors.",
+        section="Time limit of a mirror's target", doc="How long a batch is retried after retriable errors.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

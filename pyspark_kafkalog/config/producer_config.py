@@ -60,8 +60,7 @@ class ProducerConfig(ClientConfig):
     )  # fmt: skip
     linger_ms: int = prop(
         "linger.ms", 5, int, check=between(0, INT_MAX), unit="ms", aliases=("queue.buffering.max.ms",),
-        section="Batches",
-        doc="How long a batch waits for more records before it is sent.",
+        section="Batches", doc="How long a batch waits for more records before it is sent.",
     )  # fmt: skip
     batch_size: int = prop(
         "batch.size", 16_384, int, check=between(0, INT_MAX), unit="bytes",

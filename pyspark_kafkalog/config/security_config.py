@@ -48,9 +48,7 @@ class TlsConfig(Config):
         doc="File with this client's private key and certificate chain, for brokers that ask for a "
             "certificate: PEM, PKCS12 or JKS.",
     )  # fmt: skip
-    ssl_keystore_password: str | None = prop(
-        "ssl.keystore.password", None, str, doc="Password of that file.",
-    )  # fmt: skip
+    ssl_keystore_password: str | None = prop("ssl.keystore.password", None, str, doc="Password of that file.")
     ssl_keystore_type: str | None = prop(
         "ssl.keystore.type", None, str,
         doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
@@ -84,8 +82,7 @@ class TlsConfig(Config):
         doc="librdkafka's. false: brokers' certificates are not checked at all, for experiments only.",
     )  # fmt: skip
     ssl_protocol: str | None = prop(
-        "ssl.protocol", None, str, check=one_of(*TLS_VERSIONS, "TLS"),
-        doc="Newest TLS version that is used.",
+        "ssl.protocol", None, str, check=one_of(*TLS_VERSIONS, "TLS"), doc="Newest TLS version that is used.",
     )  # fmt: skip
     ssl_enabled_protocols: tuple[str, ...] = prop(
         "ssl.enabled.protocols", TLS_VERSIONS, tuple, check=tls_versions, doc="TLS versions that are used.",
@@ -148,16 +145,14 @@ class SaslConfig(Config):
         doc="Scope requested at the token endpoint, instead of scope in sasl.jaas.config.",
     )  # fmt: skip
     sasl_oauthbearer_extensions: str | None = prop(
-        "sasl.oauthbearer.extensions", None, str,
-        doc="Extensions sent with the token: key=value,key=value.",
+        "sasl.oauthbearer.extensions", None, str, doc="Extensions sent with the token: key=value,key=value.",
     )  # fmt: skip
     sasl_oauthbearer_header_urlencode: bool = prop(
         "sasl.oauthbearer.header.urlencode", False, bool,
         doc="Percent-encode client id and secret in the Authorization header.",
     )  # fmt: skip
     sasl_oauthbearer_method: str | None = prop(
-        "sasl.oauthbearer.method", None, str,
-        doc="librdkafka's: oidc is a token endpoint, the default here.",
+        "sasl.oauthbearer.method", None, str, doc="librdkafka's: oidc is a token endpoint, the default here.",
     )  # fmt: skip
     sasl_oauthbearer_jwt_retriever_class: str | None = prop(
         "sasl.oauthbearer.jwt.retriever.class", None, str,

@@ -65,8 +65,7 @@ class ZooKeeperConfig(ProvidersConfig):
     )  # fmt: skip
     zookeeper_connection_timeout_ms: int = prop(
         "zookeeper.connection.timeout.ms", CONNECTION_TIMEOUT_MS, int, aliases=("zk.connectiontimeout.ms",),
-        check=positive_int, unit="ms",
-        doc="Time limit for connecting, and for one operation.",
+        check=positive_int, unit="ms", doc="Time limit for connecting, and for one operation.",
     )  # fmt: skip
     zookeeper_prefix: str = prop(
         "zookeeper.prefix", "/kafka", str, check=path_prefix,
@@ -77,12 +76,10 @@ class ZooKeeperConfig(ProvidersConfig):
         doc="Path for the plain-text registries of 0.7's wire; 0.7's own clients only use the root.",
     )  # fmt: skip
     zookeeper_ssl_client_enable: bool = prop(
-        "zookeeper.ssl.client.enable", False, bool,
-        doc="Connect with TLS, to ZooKeeper's secureClientPort.",
+        "zookeeper.ssl.client.enable", False, bool, doc="Connect with TLS, to ZooKeeper's secureClientPort.",
     )  # fmt: skip
     zookeeper_client_cnxn_socket: str | None = prop(
-        "zookeeper.clientCnxnSocket", None, str,
-        doc="Java class that Kafka needs for TLS; ignored.",
+        "zookeeper.clientCnxnSocket", None, str, doc="Java class that Kafka needs for TLS; ignored.",
     )  # fmt: skip
     zookeeper_ssl_truststore_location: str | None = prop(
         "zookeeper.ssl.truststore.location", None, str,
@@ -124,8 +121,7 @@ class ZooKeeperConfig(ProvidersConfig):
         doc="Cipher suites of TLS 1.2 by their IANA names; empty: OpenSSL's.",
     )  # fmt: skip
     zookeeper_ssl_crl_enable: bool = prop(
-        "zookeeper.ssl.crl.enable", False, bool, check=_no_lists,
-        doc="Kafka's check of revocation lists.",
+        "zookeeper.ssl.crl.enable", False, bool, check=_no_lists, doc="Kafka's check of revocation lists.",
     )  # fmt: skip
     zookeeper_ssl_ocsp_enable: bool = prop(
         "zookeeper.ssl.ocsp.enable", False, bool, check=_no_lists,

@@ -209,13 +209,7 @@ class Consumer:
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, groups.CommittedOffset]:
         """The group's committed offsets; omits partitions without one."""
         self._check_open()
-        return groups.committed_offsets(
-            self._cluster,
-            self._group_id(),
-            [TopicPartition(*tp) for tp in partitions],
-            stable=self.config.isolation is IsolationLevel.READ_COMMITTED,
-            deadline=self._api_deadline(),
-        )
+        return self._committed_of([TopicPartition(*tp) for tp in partitions], self._api_deadline())
 
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record; looked up if unknown. Raises as `poll`."""
@@ -411,6 +405,12 @@ class Consumer:
         for tp, one in offsets.items():
             self._committed[TopicPartition(*tp)] = one if isinstance(one, int) else one.offset
 
+    def _committed_of(
+        self, partitions: list[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, groups.CommittedOffset]:
+        stable, group = self.config.isolation is IsolationLevel.READ_COMMITTED, self._group_id()
+        return groups.committed_offsets(self._cluster, group, partitions, stable=stable, deadline=deadline)
+
     def _identity(self) -> groups.Committer:
         return groups.OUTSIDE if self._group is None else self._group.identity
 
@@ -418,11 +418,7 @@ class Consumer:
         unknown = {tp: r for tp, r in self._fetcher.readings.items() if r.position is None}
         fresh = [tp for tp, r in unknown.items() if r.reset is None]
         if fresh and self.config.group_id is not None:
-            stable = self.config.isolation is IsolationLevel.READ_COMMITTED
-            stored = groups.committed_offsets(
-                self._cluster, self.config.group_id, fresh, stable=stable, deadline=deadline
-            )
-            for tp, one in stored.items():
+            for tp, one in self._committed_of(fresh, deadline).items():
                 unknown[tp].seek(one.offset)
                 self._committed[tp] = one.offset
         for tp, reading in unknown.items():

@@ -184,12 +184,11 @@ class GroupThread:
         with self._lock:
             if self._polling or not self._member.joined or now < self._polled_at + most:
                 return None
-            logger.warning(
+            text = (
                 "group %r: no poll() for max.poll.interval.ms=%d: leaving the group until the next one. "
-                "Process records faster, or poll fewer: max.poll.records",
-                self._config.group_id,
-                self._config.max_poll_interval_ms,
+                "Process records faster, or poll fewer: max.poll.records"
             )
+            logger.warning(text, self._config.group_id, self._config.max_poll_interval_ms)
             return self._member.expire()
 
     def _send(self, request: Any) -> None:
@@ -245,11 +244,8 @@ class GroupThread:
         now = self._clock.monotonic()
         missing = frozenset(name for name in names if not there[name].partitions)
         if missing - self._missing:
-            logger.warning(
-                "group %r: no such topic: %s; waiting for it",
-                self._config.group_id,
-                ", ".join(sorted(missing)),
-            )
+            unknown = ", ".join(sorted(missing))
+            logger.warning("group %r: no such topic: %s; waiting for it", self._config.group_id, unknown)
         self._missing = missing
         whole = bool(names) and not missing
         age = self._config.metadata_max_age_ms / 1000

@@ -92,32 +92,23 @@ _BEFORE = {
     ProducerPhase.PREPARING: {ProducerPhase.OPEN, ProducerPhase.PREPARING},
     ProducerPhase.COMMITTING: {ProducerPhase.OPEN, ProducerPhase.PREPARED, ProducerPhase.COMMITTING},
     ProducerPhase.ABORTING: {
-        ProducerPhase.OPEN,
-        ProducerPhase.PREPARING,
-        ProducerPhase.PREPARED,
-        ProducerPhase.FAILED,
+        ProducerPhase.OPEN, ProducerPhase.PREPARING, ProducerPhase.PREPARED, ProducerPhase.FAILED,
         ProducerPhase.ABORTING,
     },
-}
+}  # fmt: skip
 """States from which a call may enter a state."""
 
 
 _ABORTABLE = {
     FailedCall.ADD_OFFSETS: _FORGOTTEN
     | {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTION_ABORTABLE},
-    FailedCall.COMMIT_OFFSETS: frozenset(
-        {
-            ErrorCode.GROUP_AUTHORIZATION_FAILED,
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            ErrorCode.FENCED_INSTANCE_ID,
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            ErrorCode.ILLEGAL_GENERATION,
-            ErrorCode.OFFSET_METADATA_TOO_LARGE,
-            ErrorCode.TRANSACTION_ABORTABLE,
-        }
-    ),
+    FailedCall.COMMIT_OFFSETS: frozenset({
+        ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.TRANSACTION_ABORTABLE,
+    }),
     FailedCall.END: _FORGOTTEN | {ErrorCode.TRANSACTION_ABORTABLE},
-}
+}  # fmt: skip
 """Codes that abort the transaction; in these steps all others are fatal."""
 
 

@@ -253,11 +253,8 @@ def read_registry(data: bytes) -> RegistryNode | None:
         or not all(NUMBER.fullmatch(broker) for broker in members)
     ):
         raise MalformedNode(what, data)
-    return RegistryNode(
-        registry,
-        tuple(RegistryChange(int(version), str(name), str(tag)) for version, name, tag in changes),
-        {int(broker): arrived is True for broker, arrived in members.items()},
-    )
+    kept = tuple(RegistryChange(int(version), str(name), str(tag)) for version, name, tag in changes)
+    return RegistryNode(registry, kept, {int(broker): here is True for broker, here in members.items()})
 
 
 CHANGES_KEPT_MS = 15 * 60 * 1000

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.config.properties import format_properties
@@ -21,12 +20,9 @@ from pyspark_kafkalog.java_runtime import JavaNotFound, ensure_java
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 _JVM = (
-    "-Xmx128m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dzookeeper.admin.enableServer=false",
-    "-Dzookeeper.jmx.log4j.disable=true",
-)
+    "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+    "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.jmx.log4j.disable=true",
+)  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _COMMANDS = "srvr,ruok,stat,mntr,envi,cons"
 _SECURITY = (
@@ -144,9 +140,7 @@ class ZooKeeperServer:
     def __enter__(self) -> ZooKeeperServer:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

@@ -36,6 +36,7 @@ from pyspark_kafkalog.security.scram import MECHANISMS as SCRAM
 from pyspark_kafkalog.security.scram import ScramClient, ScramError
 
 Conversation = Generator[bytes, bytes, None]
+Start = Callable[[str, float], Conversation]
 
 _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
 _SEPARATOR = b"\x01"
@@ -47,7 +48,7 @@ class Login:
     """*Thread-safe: immutable.* How the connections of a client log in."""
 
     mechanism: str  # the broker's name for it: AWS_MSK_IAM is OAUTHBEARER
-    start: Callable[[str, float], Conversation] = field(repr=False)
+    start: Start = field(repr=False)
     """Starts a conversation with the broker of a host name; getting a token may take the given seconds."""
     check: str  # options with the credentials, for errors
     mechanism_option: str
@@ -96,10 +97,8 @@ class _Options:
 
     def _of_password(self, mechanism: str) -> Login:
         config, jaas = self._config, self._jaas
-        user, password = (
-            jaas.get("username", config.sasl_username),
-            jaas.get("password", config.sasl_password),
-        )
+        user = jaas.get("username", config.sasl_username)
+        password = jaas.get("password", config.sasl_password)
         if user is None or password is None:
             missing = "username" if user is None else "password"
             raise InvalidConfig(
@@ -162,11 +161,8 @@ class _Options:
         if not url.startswith(("https://", "http://")):
             raise InvalidConfig(f"{option} is not allowed; allowed: https://..., http://... or file:/path")
         client_id = config.sasl_oauthbearer_client_id or jaas.get("clientId") or jaas.get("oauth.client.id")
-        secret = (
-            config.sasl_oauthbearer_client_secret
-            or jaas.get("clientSecret")
-            or jaas.get("oauth.client.secret")
-        )
+        in_jaas = jaas.get("clientSecret") or jaas.get("oauth.client.secret")
+        secret = config.sasl_oauthbearer_client_secret or in_jaas
         if not client_id or not secret:
             prefix = "sasl.oauthbearer.client.credentials.client"
             raise InvalidConfig(
@@ -204,22 +200,12 @@ class _Options:
             )
         uses_keytab = self._entry is None or self._entry.is_true("useKeyTab")
         keytab = (jaas.get("keyTab") if uses_keytab else None) or config.sasl_kerberos_keytab
-        identity = KerberosIdentity(
-            service,
-            jaas.get("principal") or config.sasl_kerberos_principal,
-            keytab,
-            jaas.get("ticketCache"),
-            self._place if self._entry is not None else self.name("sasl.kerberos.keytab"),
-        )
+        principal = jaas.get("principal") or config.sasl_kerberos_principal
+        option = self._place if self._entry is not None else self.name("sasl.kerberos.keytab")
+        identity = KerberosIdentity(service, principal, keytab, jaas.get("ticketCache"), option)
         return self._made("GSSAPI", lambda host, _: gssapi_login(identity, host), identity.option, ())
 
-    def _made(
-        self,
-        mechanism: str,
-        start: Callable[[str, float], Conversation],
-        check: str,
-        secrets: tuple[str, ...],
-    ) -> Login:
+    def _made(self, mechanism: str, start: Start, check: str, secrets: tuple[str, ...]) -> Login:
         return Login(
             mechanism=mechanism,
             start=start,
