@@ -60,7 +60,8 @@ MEDIAN_LIMIT_MS, WORST_LIMIT_MS = 5.0, 250.0
 _MESSAGES = 262_140
 _SECONDS = 3.0  # A client is measured for so long where the attack is over sooner: it is then begun again
 
-_Attack = _Trip = Callable[[], object]
+_Attack = Callable[[], object]
+_Trip = Callable[[], object]
 
 
 def run(rounds: int = 1) -> list[Row]:  # noqa: ARG001
