@@ -37,7 +37,8 @@ class LoadOutput(LedgerRecord):
 
     Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``. Other
     places: ``path`` is their name, without secrets, and ``evidence`` identifies the output there, with its
-    ``rows``. ``replaces``: the commits ``[start, end)`` whose files at this path these files replace.
+    ``rows``. ``wrote``: the rows that Spark counted as it wrote the files, None if it did not. ``replaces``:
+    the commits ``[start, end)`` whose files at this path these files replace.
     """
 
     json_order = "path format"
@@ -46,6 +47,7 @@ class LoadOutput(LedgerRecord):
     directory: str = field(default="", metadata=only_if("format", FILE_FORMATS))
     files: tuple[OutputFile, ...] = field(default=(), metadata=only_if("format", FILE_FORMATS))
     format: str = field(default=PARQUET, metadata=OPTIONAL)
+    wrote: int | None = field(default=None, metadata=OPTIONAL)
     evidence: Mapping[str, str | int] = field(
         default_factory=dict, metadata=only_if("format", FILE_FORMATS, holds=False)
     )

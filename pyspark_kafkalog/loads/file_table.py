@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
@@ -108,7 +108,12 @@ class FileTable:
         self._check_table(claimed.path, work)
 
     def write(self, work: Work) -> LoadOutput:
-        writer = self._frame(work).write.mode("overwrite").options(**self._options)
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        observed = Observation()
+        frame = self._frame(work).observe(observed, f.count(f.lit(1)).alias("rows"))
+        writer = frame.write.mode("overwrite").options(**self._options)
         # A session that overwrites by partition would keep the files of a failed attempt in this block.
         writer = writer.option("partitionOverwriteMode", "static")
         if self._columns:
@@ -116,19 +121,21 @@ class FileTable:
         inside = output_files.load_directory(work.plan.number, work.run)
         writer.format(self.format).save(f"{self._store.url}/{inside}")
         written = output_files.written_files(self._store.location, inside)
-        if work.is_whole and work.has_receipts:
-            rows, read = written.rows, sum(r.records for r in work.ledger.receipts(work.plan))
-            if rows != read:
-                cause = (
-                    "Does another program or a lifecycle rule remove files there?"
-                    if is_remote(self._store.location)
-                    else "Do all executors write to this machine's file system?"
-                )
-                raise ReceiptMismatch(
-                    f"load {work.plan.number}: the tasks read {read} records and {self._store.location}/"
-                    f"{inside} holds {rows} rows. {cause} The plan stays: the next load replays it"
-                )
-        return written
+        rows, wrote = written.rows, observed.get["rows"]
+        is_counted = work.is_whole and work.has_receipts
+        read = sum(r.records for r in work.ledger.receipts(work.plan)) if is_counted else wrote
+        if not rows == wrote == read:
+            cause = (
+                "Does another program or a lifecycle rule remove files there, or list new ones late?"
+                if is_remote(self._store.location)
+                else "Do all executors write to this machine's file system?"
+            )
+            raise ReceiptMismatch(
+                f"load {work.plan.number}: {f'the tasks read {read} records, ' if is_counted else ''}"
+                f"Spark wrote {wrote} rows, and {self._store.location}/{inside} holds {rows} rows. {cause} "
+                "The plan stays: the next load replays it"
+            )
+        return replace(written, wrote=wrote)
 
     def _frame(self, work: Work) -> DataFrame:
         return work.frame if self._time is None else with_event_time(work.frame, self._time, self._grain)

@@ -311,9 +311,16 @@ def check_one_partitioning(where: str, files: Iterable[str]) -> None:
 
 def verify_outputs(commits: Iterable[Commit]) -> list[str]:
     """Problems with the files in effect after these commits, in words; empty if there are none."""
-    files = [(commit.number, out, file) for commit, out in live_outputs(commits) for file in out.files]
+    live = live_outputs(commits)
+    files = [(commit.number, out, file) for commit, out in live for file in out.files]
+    incomplete = [
+        f"load {commit.number}: {out.place} has files of {out.rows} rows, and Spark wrote {out.wrote}"
+        for commit, out in live
+        if out.wrote not in (None, out.rows)
+    ]
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        return [finding for some in pool.map(lambda one: list(_verify_file(*one)), files) for finding in some]
+        found = pool.map(lambda one: list(_verify_file(*one)), files)
+        return [*incomplete, *(finding for some in found for finding in some)]
 
 
 def _verify_file(number: int, output: LoadOutput, noted: OutputFile) -> Iterator[str]:

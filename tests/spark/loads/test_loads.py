@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.records import encode
+from pyspark_kafkalog.ledger.stores.local_store import LocalStore
+from pyspark_kafkalog.ledger.stores.store import StoredFile
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.datasource.spark_topics import Topic
@@ -338,21 +339,37 @@ def test_a_receipt_that_disagrees_stops_the_load(lake: Lake) -> None:
     assert lake.ledger.pending() == load.plan
 
 
-def test_files_that_do_not_hold_what_was_read_are_not_published(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written_files = output_files.written_files
+@pytest.fixture
+def stale_lists(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A store whose lists leave out a fresh file, that of the second task."""
+    files = LocalStore.files
 
-    def lose_a_row(path: Path, inside: str) -> LoadOutput:
-        found = written_files(path, inside)
-        first, *others = found.files
-        return replace(found, files=(replace(first, rows=first.rows - 1), *others))
+    def leave_one_out(store: LocalStore, directory: str) -> Iterator[StoredFile]:
+        return (file for file in files(store, directory) if "part-00001-" not in file.name)
 
-    monkeypatch.setattr(output_files, "written_files", lose_a_row)
-    said = r"read 15 records and .*load=00000001/kl_run=.* holds 14 rows"
+    monkeypatch.setattr(LocalStore, "files", leave_one_out)
+    return monkeypatch
+
+
+@pytest.mark.usefixtures("stale_lists")
+def test_files_that_do_not_hold_what_was_read_are_not_published(lake: Lake) -> None:
+    said = "load 1: the tasks read 15 records, Spark wrote 15 rows, and .*/load=00000001/.* holds 10 rows"
     with pytest.raises(errors.ReceiptMismatch, match=said):
         lake.run()
     assert lake.ledger.head() is None
+
+
+def test_files_that_do_not_hold_what_was_written_are_not_published(
+    lake: Lake, stale_lists: pytest.MonkeyPatch
+) -> None:
+    said = "load 1: Spark wrote 11 rows, and .*/load=00000001/.* holds 8 rows"
+    with pytest.raises(errors.ReceiptMismatch, match=said), lake.load() as load:
+        load.write_parquet(lake.table, load.df.where("offset > 1").select("value"))
+    assert lake.ledger.head() is None
+    stale_lists.undo()
+    with lake.load() as load:
+        load.write_parquet(lake.table, load.df.where("offset > 99"))
+    assert [(out.wrote, out.rows) for out in load.commit.outputs] == [(0, 0)]
 
 
 def test_a_path_of_another_load_is_refused_before_anything_is_written(lake: Lake) -> None:

@@ -115,6 +115,18 @@ def test_only_files_of_commits_in_effect_are_published(ledger: Ledger, table: Pa
     ]
 
 
+def test_files_of_fewer_rows_than_spark_wrote_are_reported(ledger: Ledger, table: Path) -> None:
+    output_files.claim_path(table, ledger)
+    plan = begun(ledger)
+    write(table, 1, "a.parquet", "b.parquet", rows=3)
+    whole = output_files.written_files(table, of_load(1))
+    commit = ledger.commit(plan, mode="dir", run="won", outputs=[replace(whole, wrote=9)], receipts=False)
+    assert output_files.verify_outputs([replace(commit, outputs=(replace(whole, wrote=6),))]) == []
+    assert output_files.verify_outputs(ledger.lineage()) == [
+        f"load 1: {table}/load=00000001 has files of 6 rows, and Spark wrote 9"
+    ]
+
+
 def test_with_nothing_committed_there_is_nothing_to_read(ledger: Ledger, table: Path) -> None:
     output_files.claim_path(table, ledger)
     begun(ledger)
