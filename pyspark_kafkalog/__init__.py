@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # the public names; see `_homes`
     from pyspark_kafkalog.consumer.consumer import Consumer as Consumer
     from pyspark_kafkalog.consumer.record_fetcher import ConsumerRecord as ConsumerRecord
     from pyspark_kafkalog.datasource.batch.load_planning import PendingPlan as PendingPlan
+    from pyspark_kafkalog.datasource.commit_listener import commit_on_success as commit_on_success
     from pyspark_kafkalog.datasource.read_arrow import read_arrow as read_arrow
     from pyspark_kafkalog.datasource.sink.sink_transactions import WrittenOtherwise as WrittenOtherwise
     from pyspark_kafkalog.datasource.source import DefaultSource as DefaultSource

@@ -69,6 +69,12 @@ def test_the_session_is_one_of_connect(do: Errand) -> None:
     assert do("kind") == "pyspark.sql.connect.session"
 
 
+def test_a_listener_that_commits_is_refused_and_the_way_out_named(do: Errand) -> None:
+    said = r"Spark Connect does not tell clients how a query ended\. .*block of kafkalog\.load\(\), and call"
+    with pytest.raises(ClientError, match=said):
+        do("commit_on_success")
+
+
 def test_a_batch_has_the_rows_and_is_split_into_tasks(
     do: Errand, new_topic: NewTopic, options: Callable[..., dict[str, str]]
 ) -> None:

@@ -136,9 +136,10 @@ class LoadReader(BatchReader):
             return
         with ThreadPoolExecutor(1) as pool:  # while the first rows are on their way
             plan = pool.submit(self._plan_of, partition)
-            receipt = yield from self.rows_of(partition, plan.result, run=self._load.run or "")
+            run = partition.run if self._load.token else self._load.run
+            receipt = yield from self.rows_of(partition, plan.result, run=run)
         self._ledger.leave_receipt(receipt, partition.index)
-        if self._load.commits:
+        if self._load.commits and not self._load.token:
             self._commit_if_last(partition, plan.result())
 
     def _plan_of(self, task: LoadInputPartition) -> Plan:

@@ -140,6 +140,8 @@ class LoadOptions:
     """Limit of offsets in a new plan, in all its partitions together."""
     max_bytes: int | None = None
     """Limit of its bytes of log, estimated from samples."""
+    token: str = ""
+    """The listener that commits in place of the last task, or ""."""
 
     @property
     def looks_back(self) -> bool:
@@ -281,9 +283,15 @@ class SourceOptions(Config):
     )  # fmt: skip
     commit_offsets: str = prop(
         "commitOffsets", "none", _word, check=one_of("none", "stage", "group"), use=READ,
-        doc="`none` commits nothing. `stage` commits the load once every row has been read; even a "
-            "`count()` does. `group` also commits to `kafka.group.id`, which must be given. Streams take "
+        doc="`none` commits nothing. `stage` commits the load once every row has been read, even by "
+            "`count()`: **at most once if the write fails**; better is [`kafkalog.load`](loads.md#in-python) "
+            "or `commitToken`. `group` also commits to `kafka.group.id`, which must be given. Streams take "
             "`none`, or `group` to commit each finished batch to `kafka.group.id`.",
+    )  # fmt: skip
+    commit_token: str = prop(
+        "commitToken", "", use=(LOAD,),
+        doc="Commit after a write that succeeded; set by "
+            "[`kafkalog.commit_on_success()`](loads.md#without-a-block), for its session.",
     )  # fmt: skip
     on_pending_plan: str = prop(
         "onPendingPlan", "replay", _word, check=one_of("replay", "fail", "discard"), use=(LOAD,),

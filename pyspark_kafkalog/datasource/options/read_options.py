@@ -55,7 +55,7 @@ REFUSED = {
     "kafka.auto.offset.reset": "Instead set the source option 'startingOffsets' to 'earliest' or 'latest'.",
     "kafka.key.deserializer": "Keys are binary: use DataFrame operations to decode them.",
     "kafka.value.deserializer": "Values are binary: use DataFrame operations to decode them.",
-    "kafka.enable.auto.commit": "Loads commit: commitOffsets=stage, with loadName and offsetsPath.",
+    "kafka.enable.auto.commit": "Use kafkalog.load(), or commitOffsets=stage, with loadName and offsetsPath.",
     "kafka.interceptor.classes": "Interceptors are Java classes.",
 }
 _ENDINGS = {
@@ -220,6 +220,10 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
             f"loadPlan={plan} reads a plan that kafkalog.load() commits, so commitOffsets is none; "
             f"got '{commit}'. Leave one of the two out"
         )
+    if options.commit_token and commit == "none":
+        raise InvalidConfig(
+            "commitToken is given with commitOffsets=stage or group, as kafkalog.commit_on_success() gives it"
+        )
     if commit == "group" and options.group_id is None:
         raise InvalidConfig(
             "commitOffsets=group needs kafka.group.id: the group to which the load's offsets are also "
@@ -245,6 +249,7 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
     return LoadOptions(
         name, location, commit, options.on_pending_plan, options.on_topic_recreated, plan, options.load_run,
         history, from_commit, options.max_load_records, options.max_load_bytes,
+        options.commit_token,
     )  # fmt: skip
 
 
@@ -268,7 +273,7 @@ def _refuse_without_a_load(given: Collection[str], commit: str) -> None:
         )
     for option in (
         "onPendingPlan", "onTopicRecreated", "loadPlan", "loadRun", "asOf", "between", "maxRecordsPerLoad",
-        "maxBytesPerLoad",
+        "maxBytesPerLoad", "commitToken",
     ):  # fmt: skip
         if option.lower() in given:
             raise InvalidConfig(

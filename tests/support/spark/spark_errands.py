@@ -30,6 +30,10 @@ def read(spark: Any, *, options: Options) -> dict[str, Any]:
     return {"columns": frame.columns, "rows": rows, "tasks": tasks}
 
 
+def commit_on_success(spark: Any) -> dict[str, str]:
+    return kafkalog.commit_on_success(spark)
+
+
 def explained(spark: Any, *, options: Options) -> None:
     """Print a batch's plans, to the log."""
     spark.read.format("kafkalog").options(**options).load().explain(extended=True)

@@ -58,6 +58,8 @@ def test_every_option_of_a_load_is_read_in_any_case() -> None:
         ({"commitOffsets": "stage"}, "commitOffsets=stage needs loadName, the name of the load, and offsets"),
         ({"commitOffsets": "group", "kafka.group.id": "g"}, "commitOffsets=group needs loadName"),
         ({**LOAD, "commitOffsets": "group"}, "commitOffsets=group needs kafka.group.id"),
+        ({"commitToken": "t"}, "commitToken has no meaning without loadName and offsetsPath"),
+        ({**LOAD, "commitToken": "t"}, "commitToken is given with commitOffsets=stage or group, as kafkalog"),
         ({**LOAD, "commitOffsets": "yes"}, "commitOffsets is one of none, stage, group; got 'yes'"),
         ({**LOAD, "onPendingPlan": "ask"}, "onPendingPlan is one of replay, fail, discard; got 'ask'"),
         ({**LOAD, "onTopicRecreated": "x"}, "onTopicRecreated is one of fail, earliest, skip; got 'x'"),
