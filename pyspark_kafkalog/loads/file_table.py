@@ -121,20 +121,9 @@ class FileTable:
         inside = output_files.load_directory(work.plan.number, work.run)
         writer.format(self.format).save(f"{self._store.url}/{inside}")
         written = output_files.written_files(self._store.location, inside)
-        rows, wrote = written.rows, observed.get["rows"]
-        is_counted = work.is_whole and work.has_receipts
-        read = sum(r.records for r in work.ledger.receipts(work.plan)) if is_counted else wrote
-        if not rows == wrote == read:
-            cause = (
-                "Does another program or a lifecycle rule remove files there, or list new ones late?"
-                if is_remote(self._store.location)
-                else "Do all executors write to this machine's file system?"
-            )
-            raise ReceiptMismatch(
-                f"load {work.plan.number}: {f'the tasks read {read} records, ' if is_counted else ''}"
-                f"Spark wrote {wrote} rows, and {self._store.location}/{inside} holds {rows} rows. {cause} "
-                "The plan stays: the next load replays it"
-            )
+        wrote, is_counted = observed.get["rows"], work.is_whole and work.has_receipts
+        read = sum(r.records for r in work.ledger.receipts(work.plan)) if is_counted else None
+        check_rows(work.plan.number, f"{self._store.location}/{inside}", read, wrote, written.rows)
         return replace(written, wrote=wrote)
 
     def _frame(self, work: Work) -> DataFrame:
@@ -186,6 +175,24 @@ def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
     elif noted := output_files.spark_schema(before):
         schema = StructType.fromJson(json.loads(noted))
     return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def check_rows(number: int, place: str, read: int | None, wrote: int, rows: int) -> None:
+    """Compare what the tasks ``read``, if that is known, with what Spark ``wrote`` and what ``place`` holds.
+    Raises `ReceiptMismatch`.
+    """
+    if rows == wrote and read in (None, wrote):
+        return
+    cause = (
+        "Does another program or a lifecycle rule remove files there, or does the store list new ones late?"
+        if is_remote(place)
+        else "Do all executors write to this machine's file system?"
+    )
+    by_tasks = "" if read is None else f"the tasks read {read} records, "
+    raise ReceiptMismatch(
+        f"load {number}: {by_tasks}Spark wrote {wrote} rows, and {place} holds {rows} rows. {cause} "
+        "The plan stays: the next load replays it"
+    )
 
 
 def _check_columns(frame: DataFrame, partition_by: Sequence[str]) -> None:

@@ -6,9 +6,6 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -17,7 +14,7 @@ from pyspark_kafkalog.errors import DamagedRecord, InvalidConfig, LoadError, Rec
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.loads.file_table import FileTable
+from pyspark_kafkalog.loads.file_table import check_rows
 from tests.support.ledger.plans import begun
 from tests.support.loads import written_tables
 
@@ -319,19 +316,19 @@ def test_rows_of_orc_files_come_from_their_footers_and_a_torn_one_is_not_output(
 
 
 @pytest.mark.parametrize(
-    ("path", "cause"),
-    [("/lake/t", "Do all executors write to this machine's file system"), ("s3a://lake/t", "lifecycle rule")],
+    ("place", "cause"),
+    [
+        ("/lake/t/load=1", "Do all executors write to this machine's file system"),
+        ("s3a://lake/t/load=1", "lifecycle rule"),
+    ],
 )
-def test_rows_that_are_missing_have_a_cause_of_their_store(
-    monkeypatch: pytest.MonkeyPatch, path: str, cause: str
-) -> None:
-    monkeypatch.setattr(output_files, "written_files", lambda *_: SimpleNamespace(rows=2))
-    work: Any = SimpleNamespace(
-        frame=MagicMock(),
-        plan=SimpleNamespace(number=1), run="r", is_whole=True, has_receipts=True,
-        ledger=SimpleNamespace(receipts=lambda _: [SimpleNamespace(records=3)]),
-    )  # fmt: skip
-    with pytest.raises(
-        ReceiptMismatch, match=rf"read 3 records and {path}/load=00000001/kl_run=r holds 2.*{cause}"
-    ):
-        FileTable(path).write(work)
+def test_rows_that_are_missing_have_a_cause_of_their_store(place: str, cause: str) -> None:
+    check_rows(1, place, 3, 3, 3)
+    check_rows(1, place, None, 2, 2)
+    for read, wrote, said in [
+        (3, 3, "read 3 records, Spark wrote 3"),
+        (3, 2, "read 3 "),
+        (None, 3, "wrote 3"),
+    ]:
+        with pytest.raises(ReceiptMismatch, match=rf"{said}.* and {place} holds 2 rows\. .*{cause}"):
+            check_rows(1, place, read, wrote, 2)
