@@ -20,7 +20,7 @@ INTRODUCTION = """\
 
 What the bundled broker serves of Kafka's protocol, which clients were tried with it, and where its
 answers differ from Apache Kafka's. `make docs` writes this page from the handlers, the tests and the
-list of differences. The rules of the wire and the older versions are in [protocol.md](protocol.md).
+list of differences. The rules of the wire: [protocol.md](protocol.md).
 """
 
 DIFFERENCES = """
@@ -126,8 +126,7 @@ def compatibility() -> str:
         [
             INTRODUCTION,
             "## APIs\n",
-            "From the *flexible* version on, lengths are compact and structures have tagged fields.\n",
-            "| Key | API | Versions | Flexible from | What it does | Left out |",
+            "| Key | API | Versions | Flexible from | How it is answered here | Left out |",
             "| --- | --- | --- | --- | --- | --- |",
             *(_row(REGISTRY[key]) for key in sorted(REGISTRY)),
             "\nNot served: a request closes the connection. Clients see it in ApiVersions before.\n",
@@ -147,6 +146,7 @@ def compatibility() -> str:
 def _row(entry: Registration) -> str:
     row = table_row(entry)
     what = " ".join((entry.handler.__doc__ or "").split("\n\n")[0].split()).rstrip(".")
+    what = what.partition(". ")[2]  # the first sentence says what Kafka's guide does
     flexible = APIS[entry.key].first_flexible
     since = "never" if flexible == NEVER_FLEXIBLE else str(flexible)
     left_out = "" if row["Left out"] == "nothing" else row["Left out"]
