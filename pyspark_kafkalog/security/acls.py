@@ -69,7 +69,7 @@ def parse_word(kind: type[_N], text: str) -> _N:
     for each in kind:
         if each.word.lower() == wanted:
             return each
-    raise ValueError(f"{text[:100]!r} is none of {', '.join(each.word for each in kind)}")
+    raise ValueError(f"{text[:100]!r} is not one of {', '.join(each.word for each in kind)}")
 
 
 class Acl(NamedTuple):

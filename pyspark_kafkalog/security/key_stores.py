@@ -135,7 +135,7 @@ def _read_pem(text: str) -> Keys:
         try:
             data = base64.b64decode("".join(body[start:].split()), validate=True)
         except (binascii.Error, ValueError):
-            raise _Unreadable(f"the PEM block {label} is damaged: it is no base64") from None
+            raise _Unreadable(f"the PEM block {label} is damaged: it is not base64") from None
         if not data:
             raise _Unreadable(f"the PEM block {label} is empty")
         if label in _CERTIFICATE_LABELS:
@@ -203,7 +203,7 @@ class _Bytes:
     def der(self, tag: int) -> _Bytes:
         """Content of the next element, which must have this tag."""
         if self.number(1) != tag:
-            raise _Unreadable("the store is damaged: a private key in it is no key")
+            raise _Unreadable("the store is damaged: a private key in it cannot be read")
         length = self.number(1)
         if length & 0x80:
             length = self.number(length & 0x7F)

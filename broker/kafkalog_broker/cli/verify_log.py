@@ -137,7 +137,7 @@ def _jobs(place: Path, deep: bool, generation: str, files: FileSystem) -> Iterat
     place = place.absolute()
     segment = None if kind == "partition" else segment_place(place)
     if segment is None and kind != "partition":
-        raise InvalidConfig(f"{place} is no segment: it is an index; name its segment")
+        raise InvalidConfig(f"{place} is not a segment but an index; name its segment")
     named = partition_place(place if segment is None else place.parent)
     expect = Expected if named is None else partial(expected_of, named, files)
     unnamed = PartitionPlace(place, TopicPartition(place.name, 0))

@@ -411,7 +411,7 @@ class BrokerConfig(Config):
         for each in self.endpoints:
             if each.name not in protocols:
                 raise InvalidConfig(
-                    f"listeners={each}: {each.name} is no protocol; say in listener.security.protocol.map "
+                    f"listeners={each}: {each.name} is not a protocol; say in listener.security.protocol.map "
                     f"what it speaks ({each.name}:SASL_SSL), or use one of {', '.join(PROTOCOLS)}"
                 )
         listening = {each.name: protocols[each.name] for each in self.endpoints}

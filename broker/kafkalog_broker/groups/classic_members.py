@@ -228,7 +228,7 @@ def _subscription(protocols: Protocols) -> consumer_protocol.Subscription:
     try:
         return consumer_protocol.decode_subscription(protocols[0][1])
     except InvalidRequest as e:
-        raise _inconsistent(f"the metadata of protocol {protocols[0][0]!r} is no subscription: {e}") from None
+        raise _inconsistent(f"metadata of protocol {protocols[0][0]!r} is not a subscription: {e}") from None
 
 
 def _classic(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ClassicMembership:

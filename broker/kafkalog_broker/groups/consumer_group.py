@@ -195,12 +195,12 @@ def check_request(
         raise _invalid("the member id must not be empty")
     if request.member_epoch == JOINING:
         if request.rebalance_timeout_ms == -1:
-            raise _invalid("who joins must give its rebalance timeout")
+            raise _invalid("a joining member must give its rebalance timeout")
         if request.topic_partitions is None or request.topic_partitions:
-            raise _invalid("who joins must give an empty list of partitions")
+            raise _invalid("a joining member must give an empty list of partitions")
         # An empty list is allowed: a client that matches patterns itself may not know any topic yet.
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-            raise _invalid("who joins must say what it subscribes to")
+            raise _invalid("a joining member must say what it subscribes to")
     elif request.member_epoch < BACK_SOON:
         raise _invalid(f"member epoch {request.member_epoch}; the least is {BACK_SOON}")
     elif request.member_epoch == BACK_SOON and request.instance_id is None:

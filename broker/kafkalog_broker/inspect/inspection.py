@@ -300,7 +300,7 @@ def kind_of(path: Path, files: FileSystem) -> str:
     if path.suffix in INDEX_SUFFIXES:
         return "index"
     raise InvalidConfig(
-        f"{path} is no segment: those are named <offset>{SUFFIX} or <offset>{KAFKA_SUFFIX}, their indexes"
+        f"{path} is not a segment: those are named <offset>{SUFFIX} or <offset>{KAFKA_SUFFIX}, their indexes"
         f" {', '.join(INDEX_SUFFIXES)}"
     )
 

@@ -52,7 +52,7 @@ def parse_index(data: bytes, columns: str) -> IndexFile:
     if rows < 0 or data[rows : rows + len(_MAGIC)] != _MAGIC:
         raise CorruptMessage("it does not end as an index does: it is cut short, or was not written whole")
     if rest:
-        raise CorruptMessage(f"{rows} bytes of rows are no whole number of them")
+        raise CorruptMessage(f"{rows} bytes are not a whole number of rows")
     _, base_offset, segment_size = _TRAILER.unpack_from(data, rows)
     (crc,) = _CRC.unpack_from(data, len(data) - _CRC.size)
     found = crc32c(memoryview(data)[: -_CRC.size])

@@ -202,7 +202,7 @@ class LogManager:
         target = next((each for each in self._directories if str(each.path) == path), None)
         if target is None:
             known = ", ".join(str(each.path) for each in self._directories)
-            raise ServerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is none of log.dirs: {known}")
+            raise ServerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r} is not one of log.dirs: {known}")
         if not target.held:
             raise StorageError(f"{path} is offline")
         target.check()

@@ -162,7 +162,7 @@ class StateTopic(Generic[S]):
         """Raise `CoordinatorLoading` while it is unknown whether the cluster has the topic."""
         self._find()
         if not self.shards and self.placement is not None and self.placement.count() is None:
-            raise CoordinatorLoading(f"this broker does not know yet whose the partitions of {self.name} are")
+            raise CoordinatorLoading(f"this broker does not know yet who owns the partitions of {self.name}")
 
     def open(self) -> None:
         """Create the topic if missing, possibly by asking ZooKeeper. Raises `KafkaError`."""

@@ -55,7 +55,7 @@ def parse_principal(text: str) -> Principal:
     """Parse ``User:alice``; the name may contain colons. Raises `ValueError`: kind or name is missing."""
     kind, colon, name = text.strip().partition(":")
     if not kind or not colon or not name:
-        raise ValueError(f"{text!r} is no principal; write {USER}:name")
+        raise ValueError(f"{text!r} is not a principal; write {USER}:name")
     return Principal(kind, name)
 
 

@@ -120,12 +120,12 @@ class SecurityFile:
 def _parsed(content: Any) -> Kept:
     """Raises `ValueError` without repeating values, as they may be keys."""
     if not isinstance(content, dict) or content.get("version") != _VERSION:
-        raise ValueError(f'it is no object with "version": {_VERSION}')
+        raise ValueError(f'it is not an object with "version": {_VERSION}')
     users, acls = content.get("users", {}), content.get("acls", [])
     if not isinstance(users, dict) or not all(map(_is_text_map, users.values())):
-        raise ValueError('"users" has something else than texts by mechanism')
+        raise ValueError('"users" does not map mechanisms to texts')
     if not isinstance(acls, list) or not all(map(_is_text_map, acls)):
-        raise ValueError('"acls" is no list of objects with texts')
+        raise ValueError('"acls" is not a list of objects with text values')
     return Kept(users, tuple(acls), bytes.fromhex(content.get("unknownUsersSecret", "")))
 
 
@@ -294,7 +294,7 @@ def _acl_of(texts: Mapping[str, str]) -> Acl:
         )  # fmt: skip
         check_new(acl)
     except (KeyError, ValueError) as e:
-        raise InvalidConfig(f"security.json has an ACL that is none: {dict(texts)!r}: {e}") from e
+        raise InvalidConfig(f"security.json has an invalid ACL: {dict(texts)!r}: {e}") from e
     return acl
 
 

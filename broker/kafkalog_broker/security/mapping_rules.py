@@ -51,7 +51,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
             try:
                 compiled = re.compile(pattern)
             except re.error as e:
-                raise InvalidConfig(f"{_NAME}: {pattern!r} is no regular expression: {e}") from e
+                raise InvalidConfig(f"{_NAME}: {pattern!r} is not a regular expression: {e}") from e
             rules.append(Rule(compiled, replacement, case))
         position = found.end()
         while text[position : position + 1] in (" ", "\t", "\n") and position < len(text):

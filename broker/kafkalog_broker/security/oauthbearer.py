@@ -53,11 +53,11 @@ _OTHERS_CHECK: Options = {
 """`OAuthBearer` checks name and times of every verifier's claims, by the broker's clock."""
 
 _REFUSALS = {
-    "DecodeError": "it is no JWT",
+    "DecodeError": "it is not a JWT",
     "InvalidSignatureError": "its signature is wrong",
     "InvalidAlgorithmError": "its algorithm does not fit its key, or is not RS, PS or ES256",
     "InvalidIssuerError": "its issuer (iss) is not sasl.oauthbearer.expected.issuer",
-    "InvalidAudienceError": "its audience (aud) is none of sasl.oauthbearer.expected.audience",
+    "InvalidAudienceError": "its audience (aud) is not one of sasl.oauthbearer.expected.audience",
 }
 """Messages for PyJWT's errors by class; the others' own messages are used."""
 
@@ -91,16 +91,16 @@ class OAuthBearer:
         claims = self.verify(bearer[1].decode())
         name, expires = claims.get(self.name_claim), claims.get("exp")
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"its claim {self.name_claim} is no name")
+            raise ValueError(f"its claim {self.name_claim} is not a name")
         if (
             isinstance(expires, bool)
             or not isinstance(expires, int | float)
             or not abs(expires) < _MAX_SECONDS
         ):
-            raise ValueError("it has no time at which it ends (exp)")
+            raise ValueError("it has no expiry time (exp)")
         rest_ms = int(expires * 1000) - now_ms
         if rest_ms + self.skew_ms <= 0:
-            raise ValueError("it is over (exp)")
+            raise ValueError("it has expired (exp)")
         begins = claims.get("nbf")
         if isinstance(begins, int | float) and begins * 1000 > now_ms + self.skew_ms:
             raise ValueError("it is not valid yet (nbf)")
@@ -234,7 +234,7 @@ def oauth_bearer(config: ListenerConfig, source: str) -> tuple[OAuthBearer, Sign
         )
     elif config.sasl_oauthbearer_jwks_endpoint_url is None:
         raise InvalidConfig(
-            f"OAUTHBEARER needs who verifies tokens: {source}sasl.oauthbearer.jwks.endpoint.url, or "
+            f"OAUTHBEARER needs a way to verify tokens: {source}sasl.oauthbearer.jwks.endpoint.url, or "
             f"{source}sasl.server.callback.handler.class=module:function"
         )
     else:

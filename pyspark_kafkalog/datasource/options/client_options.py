@@ -209,6 +209,6 @@ def check_partition_names(subscription: Subscription, *limits: StartLimit, per_b
                 (PROTOCOL_07, '<broker>-<number>, as in "1-0"') if per_broker else (PROTOCOL_08, "a number")
             )
             raise InvalidConfig(
-                f"{option}: {partition.number} is no partition of topic {partition.topic!r}: with "
+                f"{option}: {partition.number} is not a partition of topic {partition.topic!r}: with "
                 f"protocol={protocol} it is {form}"
             )

@@ -97,7 +97,7 @@ def _python_pattern(pattern: str) -> str:
             re.compile(translated)
     except (re.error, FutureWarning) as e:
         raise InvalidConfig(
-            f"subscribePattern '{pattern}' is no regular expression that means the same in Java and in "
+            f"subscribePattern '{pattern}' is not a regular expression that means the same in Java and in "
             f"Python: {e}"
         ) from e
     return translated

@@ -183,6 +183,6 @@ class Mark(NamedTuple):
             return cls(Unit(str(read["unit"]), int(read["batch"])), int(read["rows"]))
         except (KeyError, TypeError, ValueError) as e:
             raise WrittenOtherwise(
-                f"the group has committed {text!r}, which is no mark of a write: {e!r}; "
+                f"the group has committed {text!r}, which is not a mark of a write: {e!r}; "
                 "transactional.id.prefix must be this query's own"
             ) from None

@@ -112,7 +112,7 @@ def test_listeners_have_names_and_a_map_says_what_they_speak() -> None:
 @pytest.mark.parametrize(
     ("properties", "words"),
     [
-        ({"listeners": "KAFKA08://a:1"}, "KAFKA08 is no protocol; say in listener.security.protocol.map"),
+        ({"listeners": "KAFKA08://a:1"}, "KAFKA08 is not a protocol; say in listener.security.protocol.map"),
         ({"listener.security.protocol.map": "A:TLS"}, "listener.security.protocol.map=A:TLS is not allowed"),
         (
             {"listeners": "KAFKA07://:1,OLD://:2", "listener.security.protocol.map": "OLD:KAFKA07"},

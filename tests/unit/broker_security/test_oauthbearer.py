@@ -80,7 +80,7 @@ def test_what_is_not_to_be_trusted_is_refused_in_two_steps(keys: SignedTokens, s
     ("claims", "why"),
     [
         ({**OURS, "iss": "https://other"}, r"its issuer \(iss\) is not sasl\.oauthbearer\.expected\.issuer"),
-        ({**OURS, "aud": ["you"]}, r"its audience \(aud\) is none of sasl\.oauthbearer\.expected\.audience"),
+        ({**OURS, "aud": ["you"]}, r"its audience \(aud\) is not one of sasl\.oauthbearer\.expected\.audience"),
         ({"iss": "https://issuer"}, 'missing the "aud" claim'),
         ({**OURS, "alg": "ES256"}, "its algorithm does not fit its key"),
         ({**OURS, "kid": "none"}, "a key that the endpoint does not have"),
@@ -95,7 +95,7 @@ def test_the_log_says_why_a_token_is_refused(
 
 @pytest.mark.parametrize("token", ["a.b", "....", f"{encoded({'alg': 'none'})}.{encoded(b'[' * 9000)}."])
 def test_an_invalid_token_is_refused(token: str) -> None:
-    with pytest.raises(ValueError, match="it is no JWT"):
+    with pytest.raises(ValueError, match="it is not a JWT"):
         unsigned(token)
 
 
@@ -174,7 +174,7 @@ def test_a_python_function_may_verify(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, r"OAUTHBEARER needs who verifies tokens: p\.sasl\.oauthbearer\.jwks\.endpoint\.url"),
+        ({}, r"OAUTHBEARER needs a way to verify tokens: p\.sasl\.oauthbearer\.jwks\.endpoint\.url"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "ftp://x"}, "https:, http: or file:"),
         ({"sasl_oauthbearer_jwks_endpoint_url": "file:///none"}, "No such file"),
         ({"sasl_server_callback_handler_class": "com.example.Mine"}, "com.example.Mine is not known"),

@@ -29,5 +29,5 @@ def test_a_principal_is_read_as_it_is_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "alice", "User:", ":alice", "User"])
 def test_half_a_principal_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no principal; write User:name"):
+    with pytest.raises(ValueError, match="is not a principal; write User:name"):
         parse_principal(text)

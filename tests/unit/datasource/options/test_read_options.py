@@ -108,8 +108,8 @@ def test_b15_the_global_timestamp_beats_those_by_partition_which_beat_offsets() 
             "No topics to subscribe to as specified value for option 'subscribe' is ' , '",
         ),
         ({"subscribePattern": ""}, "Pattern to subscribe is empty as specified value"),
-        ({"subscribePattern": "("}, "is no regular expression"),
-        ({"subscribePattern": "[[a]"}, "no regular expression that means the same in Java and in Python"),
+        ({"subscribePattern": "("}, "is not a regular expression"),
+        ({"subscribePattern": "[[a]"}, "a regular expression that means the same in Java and in Python"),
         ({"subscribe": "t", "minPartitions": "0"}, "minPartitions must be positive; got '0'"),
         (
             {"subscribe": "t", "startingOffsets": "latest"},

@@ -111,10 +111,10 @@ def test_partitions_are_named_by_broker_and_number() -> None:
         ({**LISTED, "endingOffsetsByTimestamp": "{}"}, "endingOffsetsByTimestamp has no meaning"),
         (
             {**LISTED, "startingOffsets": '{"t":{"0":1}}'},
-            "0 is no partition of topic 't': with protocol=0.7 it is <broker>-<number>, as in \"1-0\"",
+            "0 is not a partition of topic 't': with protocol=0.7 it is <broker>-<number>, as in \"1-0\"",
         ),
-        ({**LISTED, "endingOffsets": '{"t":{"0":1}}'}, "0 is no partition of topic 't'"),
-        ({**LISTED, "startingOffsetsByTimestamp": '{"t":{"0":1}}'}, "0 is no partition of topic 't'"),
+        ({**LISTED, "endingOffsets": '{"t":{"0":1}}'}, "0 is not a partition of topic 't'"),
+        ({**LISTED, "startingOffsetsByTimestamp": '{"t":{"0":1}}'}, "0 is not a partition of topic 't'"),
         ({**LISTED, "startingOffsets": '{"t":{"1-0-0":1}}'}, "got {'1-0-0': 1}"),
         ({**LISTED, "startingOffsets": '{"t":{"2147483648-0":1}}'}, "got {'2147483648-0': 1}"),
         ({**TODAY, "startingOffsets": '{"t":{"1-0":1}}'}, "with protocol=0.8 it is a number"),
@@ -132,7 +132,7 @@ def test_wrong_options_are_named(given: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize(
     ("assign", "said"),
     [
-        ('{"t":[1]}', "1 is no partition of topic 't': with protocol=0.7"),
+        ('{"t":[1]}', "1 is not a partition of topic 't': with protocol=0.7"),
         ('{"t":["1"]}', 'with protocol=0.7 {"topicA":["1-0","2-0"]}; got [\'1\'] for \'t\''),
         ('{"t":["a-1"]}', "got ['a-1'] for 't'"),
         ('{"t":"1-1"}', "got '1-1' for 't'"),
