@@ -85,8 +85,11 @@ def history(
         say_pending(pending)
 
 
+_UNSET = (("replaces", ()), ("wrote", None))
+
+
 def _output_row(output: LoadOutput) -> dict[str, object]:
-    return {name: value for name, value in asdict(output).items() if name != "replaces" or value}
+    return {name: value for name, value in asdict(output).items() if (name, value) not in _UNSET}
 
 
 def say_pending(plan: Plan) -> None:

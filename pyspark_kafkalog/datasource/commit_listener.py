@@ -72,7 +72,7 @@ class CommitListener:
         try:
             plan = execution.analyzed()
             # Since Spark 4.3 the name of a query within another has blanks; the outer one may still fail.
-            if " " in name or not _WRITES.match(plan.getClass().getSimpleName()):
+            if " " in name or not _WRITES.match(_class(plan)):
                 return
             for relation in _relations(plan):
                 options = _options_of(relation)
@@ -89,13 +89,17 @@ _LISTENERS: WeakKeyDictionary[SparkSession, CommitListener] = WeakKeyDictionary(
 
 
 def _relations(plan: Any) -> Iterator[Any]:
-    """The data sources in a logical plan, in its subqueries and in commands that hold a query."""
+    """The Python data sources in a logical plan, in its subqueries and in commands that hold a query."""
     for tree in (plan, *_each(plan.subqueriesAll())):
         for leaf in _each(tree.collectLeaves()):
-            if leaf.getClass().getSimpleName() == "DataSourceV2Relation":
+            if _class(leaf) == "DataSourceV2Relation" and _class(leaf.table()) == "PythonTable":
                 yield leaf
             for inner in _each(leaf.innerChildren()):
                 yield from _relations(inner)
+
+
+def _class(of: Any) -> str:
+    return str(of.getClass().getSimpleName())
 
 
 def _each(seq: Any) -> list[Any]:

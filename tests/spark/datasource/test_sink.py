@@ -118,7 +118,7 @@ def test_w6_w11_and_a_failed_task_tells_why(
     spark: Any, new_topic: NewTopic, write: Callable[..., None]
 ) -> None:
     frame = spark.range(1).selectExpr("'v' value")
-    with pytest.raises(PythonException, match="topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(PythonException, match="topic nowhere: it does not exist"):
         write(frame, topic="nowhere", **{"kafka.max.block.ms": "300"})
     with pytest.raises(PythonException, match="KAFKA_NULL_TOPIC_IN_DATA"):
         write(frame.withColumn("topic", lit(None).cast("string")))
