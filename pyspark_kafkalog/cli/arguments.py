@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -143,11 +143,8 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
 
 @contextmanager
 def connected(server: str) -> Iterator[Cluster]:
-    cluster = Cluster(client_config(ClientConfig, server, {}))
-    try:
+    with closing(Cluster(client_config(ClientConfig, server, {}))) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicMetadata:

@@ -291,7 +291,6 @@ def _quantity(text: str, units: Mapping[str, int]) -> int | None:
 
 def open_ledger(name: str, offsets: str) -> Ledger:
     """Raises `InvalidConfig` with the known names."""
-    from pyspark_kafkalog.errors import InvalidConfig
     from pyspark_kafkalog.ledger.ledger import Ledger
 
     ledger = Ledger.at(offsets, name)

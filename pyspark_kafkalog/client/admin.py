@@ -61,7 +61,6 @@ from pyspark_kafkalog.types import TopicPartition
 T = TypeVar("T")
 
 _TOPIC_RESOURCE = 2
-_BROKER_RESOURCE = 4
 _DEFAULT_SOURCES = frozenset({4, 5})  # ConfigSource: a broker's static configuration, and Kafka's default
 _DEFAULTS_VERSION = 4
 """Since this version of CreateTopics brokers have default numbers of partitions and replicas."""
@@ -85,8 +84,6 @@ class ConfigEntry:
 
     value: str | None
     is_default: bool
-    read_only: bool
-    sensitive: bool
 
 
 def create_topics(
@@ -187,34 +184,21 @@ def alter_topic_configs(
         answer = _ask_controller(
             cluster, "changing a topic", lambda _: request, timeout_ms, lambda a: a.responses
         )
-    _checked(answer.responses, "AlterConfigs", "topic", name)
+    _checked(answer.responses, "AlterConfigs", name)
 
 
-def describe_configs(
-    where: Where, *, topic: str | None = None, broker: int | None = None, timeout_ms: int = 30_000
-) -> dict[str, ConfigEntry]:
-    if (topic is None) == (broker is None):
-        raise ValueError("describe_configs takes either a topic or a broker")
-    kind, name = (_TOPIC_RESOURCE, topic) if topic is not None else (_BROKER_RESOURCE, str(broker))
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name or "")
+def describe_configs(where: Where, *, topic: str, timeout_ms: int = 30_000) -> dict[str, ConfigEntry]:
+    resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=topic)
     request = DescribeConfigsRequest(resources=(resource,))
 
     def ask(cluster: Cluster, deadline: Deadline) -> Any:
-        if broker is None:
-            connection = cluster.any_connection(deadline)
-        else:
-            cluster.metadata([], deadline=deadline)
-            connection = cluster.connection(broker, deadline)
-        return connection.request(request, deadline=deadline)
+        return cluster.any_connection(deadline).request(request, deadline=deadline)
 
     with cluster_at(where) as cluster:
-        answer = _retrying(cluster, f"describing {name}", timeout_ms, ask)
-    what = "topic" if broker is None else "broker"
+        answer = _retrying(cluster, f"describing {topic}", timeout_ms, ask)
     return {
-        entry.name: ConfigEntry(
-            entry.value, entry.config_source in _DEFAULT_SOURCES, entry.read_only, entry.is_sensitive
-        )
-        for entry in _checked(answer.results, "DescribeConfigs", what, str(name)).configs
+        entry.name: ConfigEntry(entry.value, entry.config_source in _DEFAULT_SOURCES)
+        for entry in _checked(answer.results, "DescribeConfigs", topic).configs
     }
 
 
@@ -281,23 +265,23 @@ def _check(operation: str, results: Iterable[Any], asked: Sequence[str]) -> None
     failed.sort(key=lambda result: order.get(result.name, len(order)))
     raise error_for(
         failed[0].error_code,
-        "; ".join(_text(operation, "topic", str(result.name), result) for result in failed),
+        "; ".join(_text(operation, str(result.name), result) for result in failed),
     )
 
 
-def _checked(results: Sequence[Any], operation: str, what: str, name: str) -> Any:
+def _checked(results: Sequence[Any], operation: str, name: str) -> Any:
     if not results:
         raise InvalidRequest(f"the {operation} response lacks {name}")
     if results[0].error_code != ErrorCode.NONE:
-        raise error_for(results[0].error_code, _text(operation, what, name, results[0]))
+        raise error_for(results[0].error_code, _text(operation, name, results[0]))
     return results[0]
 
 
-def _text(operation: str, what: str, name: str, result: Any) -> str:
+def _text(operation: str, name: str, result: Any) -> str:
     if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return f"{what} {name} does not exist"
+        return f"topic {name} does not exist"
     why = reason(result.error_code, operation, topic=name, said=getattr(result, "error_message", None))
-    return f"{what} {name}: {why}"
+    return f"topic {name}: {why}"
 
 
 _PATTERNS_SINCE = 1  # before this version (Kafka 2.0) ACLs and filters have literal names only
@@ -306,11 +290,9 @@ _PATTERNS_SINCE = 1  # before this version (Kafka 2.0) ACLs and filters have lit
 # --- ACLs. Without an authorizer: `ServerError` (SECURITY_DISABLED).
 
 
-def list_acls(
-    where: Where, wanted: AclFilter | None = None, *, deadline: Deadline | None = None
-) -> list[Acl]:
-    request = DescribeAclsRequest(*(wanted or AclFilter()))
-    answer = _ask_any(where, "listing ACLs", lambda _: request, deadline)
+def list_acls(where: Where, wanted: AclFilter) -> list[Acl]:
+    request = DescribeAclsRequest(*wanted)
+    answer = _ask_any(where, "listing ACLs", lambda _: request)
     _check_acls("listing ACLs", [answer])
     return sorted(
         _acl(each.resource_type, each.resource_name, each.pattern_type, acl)
@@ -319,7 +301,7 @@ def list_acls(
     )
 
 
-def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = None) -> None:
+def add_acls(where: Where, acls: Sequence[Acl]) -> None:
     """Add ACLs; existing ones stay. Raises `KafkaError` if one is refused; others may have been added."""
     request = CreateAclsRequest(tuple(AclCreation(*acl) for acl in acls))
     has_prefixes = any(acl.pattern_type is not PatternType.LITERAL for acl in acls)
@@ -329,28 +311,26 @@ def add_acls(where: Where, acls: Sequence[Acl], *, deadline: Deadline | None = N
             raise InvalidRequest(f"{connection.peer}: prefixes need Kafka 2.0 or later")
         return request
 
-    answer = _ask_any(where, "adding ACLs", checked, deadline)
+    answer = _ask_any(where, "adding ACLs", checked)
     _check_acls("adding ACLs", answer.results)
 
 
-def remove_acls(where: Where, filters: Sequence[AclFilter], *, deadline: Deadline | None = None) -> list[Acl]:
+def remove_acls(where: Where, filters: Sequence[AclFilter]) -> list[Acl]:
     request = DeleteAclsRequest(tuple(DeleteAclsFilter(*each) for each in filters))
-    answer = _ask_any(where, "removing ACLs", lambda _: request, deadline)
+    answer = _ask_any(where, "removing ACLs", lambda _: request)
     _check_acls("removing ACLs", answer.filter_results)
     removed = [acl for each in answer.filter_results for acl in each.matching_acls]
     _check_acls("removing ACLs", removed)
     return sorted({_acl(each.resource_type, each.resource_name, each.pattern_type, each) for each in removed})
 
 
-def _ask_any(
-    where: Where, doing: str, request: Callable[[Connection], Any], deadline: Deadline | None
-) -> Any:
+def _ask_any(where: Where, doing: str, request: Callable[[Connection], Any]) -> Any:
     def ask(limit: Deadline) -> Any:
         connection = cluster.any_connection(limit)
         return connection.request(request(connection), deadline=limit)
 
     with cluster_at(where) as cluster:
-        return cluster.retrying(doing, deadline).run(ask)
+        return cluster.retrying(doing).run(ask)
 
 
 def _acl(kind: int, name: str, pattern: int, entry: Any) -> Acl:

@@ -384,7 +384,11 @@ class Connection:
 
     def _connected(self, deadline: Deadline) -> Transport:
         config = self._config
-        kind = _tls_transport() if config.security_protocol in _SECURED else Transport
+        kind = Transport
+        if config.security_protocol in _SECURED:
+            from pyspark_kafkalog.client.tls_transport import TlsTransport  # imports ssl
+
+            kind = TlsTransport
         transport = kind.connect(
             self.host,
             self.port,
@@ -479,13 +483,6 @@ def _logins(config: ClientConfig) -> Callable[[str, str, float], LoginExchange] 
     from pyspark_kafkalog.client.login.mechanisms import LoginExchange, login_of
 
     return partial(LoginExchange, login_of(config))
-
-
-def _tls_transport() -> type[Transport]:
-    # Its module and ssl stay unloaded without TLS.
-    from pyspark_kafkalog.client.tls_transport import TlsTransport
-
-    return TlsTransport
 
 
 class ConnectionPool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias
 
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Transport, peer_name
@@ -15,12 +15,9 @@ from pyspark_kafkalog.config.classic_config import Client07Config
 from pyspark_kafkalog.errors import ConnectionLost, InvalidRequest, KafkaError, MessageTooLarge
 from pyspark_kafkalog.protocol.v07 import (
     FetchRequest,
-    FetchResponse,
     MultiFetchRequest,
-    MultiFetchResponse,
     MultiProduceRequest,
     OffsetsRequest,
-    OffsetsResponse,
     ProduceRequest,
     RequestType,
     Response,
@@ -83,15 +80,7 @@ class Connection07:
     def unconfirmed(self) -> int:
         return self._produced - self._confirmed
 
-    @overload
-    def request(self, question: FetchRequest, *, deadline: Deadline | None = None) -> FetchResponse: ...
-    @overload
-    def request(
-        self, question: MultiFetchRequest, *, deadline: Deadline | None = None
-    ) -> MultiFetchResponse: ...
-    @overload
-    def request(self, question: OffsetsRequest, *, deadline: Deadline | None = None) -> OffsetsResponse: ...
-    def request(self, question: Question, *, deadline: Deadline | None = None) -> Response:
+    def request(self, question: Question, *, deadline: Deadline | None = None) -> Any:
         """Send ``question`` and wait for its response, at most ``socket.timeout.ms``."""
         limit = self._limit(deadline)
         return self.receive(self.send(question, deadline=limit), deadline=limit)

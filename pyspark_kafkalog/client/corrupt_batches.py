@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -180,10 +181,8 @@ class Detour(Generic[T]):
         fetcher = PartitionFetcher(
             self.cluster, self.tp, offset, last, config=config, poll_timeout_ms=limit, for_corrupt=True
         )
-        try:
+        with closing(fetcher):
             return next(fetcher)
-        finally:
-            fetcher.close()
 
 
 def _from_lowest(expected: ExpectedOffsets, lowest: int) -> ExpectedOffsets:

@@ -7,7 +7,7 @@ import random
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeVar, Union
@@ -199,11 +199,9 @@ class Cluster:
             self._ask(stale, allow_auto_creation, deadline)
         return self._view(topics)
 
-    def leader(
-        self, tp: TopicPartition, *, refresh: bool = False, deadline: Deadline | None = None
-    ) -> Leader:
+    def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> Leader:
         """The leader of ``tp``. Raises LEADER_NOT_AVAILABLE if there is none at the moment."""
-        topic = self.metadata([tp.topic], refresh=refresh, deadline=deadline).topics[tp.topic]
+        topic = self.metadata([tp.topic], deadline=deadline).topics[tp.topic]
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             unknown = topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             why = "no such topic" if unknown else reason(topic.error, "Describe", topic=tp.topic)
@@ -383,11 +381,8 @@ def cluster_at(where: Where) -> Iterator[Cluster]:
         yield where
         return
     given = {"bootstrap.servers": where} if isinstance(where, str) else where
-    cluster = Cluster(parse(ClientConfig, given, source="properties"))
-    try:
+    with closing(Cluster(parse(ClientConfig, given, source="properties"))) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 def by_topic(items: Iterable[tuple[TopicPartition, T]]) -> dict[str, tuple[T, ...]]:

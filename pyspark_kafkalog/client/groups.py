@@ -169,7 +169,6 @@ def list_groups(where: Where, *, deadline: Deadline | None = None) -> list[Group
 
 
 def ask_every_broker(cluster: Cluster, doing: str, request: Any, deadline: Deadline | None) -> list[Any]:
-
     def ask(limit: Deadline) -> list[Any]:
         answers = []
         for node_id in sorted(cluster.metadata([], refresh=True, deadline=limit).brokers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from contextlib import closing, suppress
 from typing import Any
 
 from pyspark_kafkalog.client.retry import Deadline
@@ -36,7 +37,7 @@ class TlsTransport(Transport):
 
     def start(self, host: str, config: ClientConfig, deadline: Deadline) -> None:
         """Shake hands. Raises `AuthenticationFailed`, `ConnectionLost`, `InvalidConfig` for a bad store."""
-        self._config = config
+        self._config, self._option = config, config.option_name
         context = client_context(config, config.option_name)
         stage = memoryview(bytearray(_STAGE_BYTES))
         self._stream = TlsStream(context, stage, server_hostname=host.rstrip("."))
@@ -65,7 +66,7 @@ class TlsTransport(Transport):
                 raise ConnectionLost(f"{self.peer}: the broker accepts no more data in time")
 
     def _receive_handshake(self, deadline: Deadline) -> None:
-        option = self._config.option_name("security.protocol")
+        option = self._option("security.protocol")
         late = deadline.passed
         try:
             self._sock.settimeout(max(deadline.left, 0.001))
@@ -97,9 +98,6 @@ class TlsTransport(Transport):
         return bool(
             config.ssl_keystore_location or config.ssl_keystore_key or config.ssl_certificate_location
         )
-
-    def _option(self, name: str) -> str:
-        return self._config.option_name(name)
 
     def _refused(self, error: ssl.SSLError) -> AuthenticationFailed:
         reason, option = error.reason or "", self._option
@@ -154,10 +152,8 @@ class TlsTransport(Transport):
 
     def _say_goodbye(self) -> None:
         """Send the alert that says why, if that does not block."""
-        try:
+        with suppress(BlockingIOError, ConnectionLost):
             self._flush(0)
-        except (BlockingIOError, ConnectionLost):
-            pass
 
     def _flush(self, timeout: float) -> None:
         try:
@@ -175,10 +171,8 @@ class TlsTransport(Transport):
         """With TLS 1.3 a refused client learns why only after its handshake, perhaps from a closed socket."""
         if self._answered:
             return
-        try:
+        with suppress(OSError, ConnectionLost):
             self._receive_some(0)
-        except (OSError, ConnectionLost):
-            pass
 
     def _send_some(self, timeout: float) -> None:
         if not self._stream.unsent:
@@ -265,10 +259,8 @@ def speaks_tls(host: str, port: int, deadline: Deadline) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing else is sent
     hello = ssl.MemoryBIO()
-    try:
+    with suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
-    except ssl.SSLWantReadError:
-        pass
     return _first_answer([hello.read()], host, port, deadline) in _TLS_RECORDS
 
 
@@ -284,10 +276,7 @@ def _first_answer(parts: list[Any], host: str, port: int, deadline: Deadline) ->
         transport = Transport.connect(host, port, deadline, max_frame_bytes=1)
     except ConnectionLost:
         return None
-    try:
+    with closing(transport), suppress(ConnectionLost, TimeoutError):
         transport.send(parts, deadline)
         return transport.receive_byte(deadline)
-    except (ConnectionLost, TimeoutError):
-        return None
-    finally:
-        transport.close()
+    return None

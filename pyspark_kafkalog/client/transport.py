@@ -9,6 +9,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pyspark_kafkalog.client.retry import Deadline
@@ -241,37 +242,28 @@ class Poller:
         ready = []
         for key, events in self._selector.select(seconds):
             if key.data is None:
-                self._drain()
+                with suppress(BlockingIOError):
+                    while self._wake_reader.recv(4096):
+                        pass
                 continue
             readable, writable = bool(events & selectors.EVENT_READ), bool(events & selectors.EVENT_WRITE)
             ready.append(Ready(key.data, readable, writable))
         return ready
 
     def wake(self) -> None:
-        try:
+        with suppress(OSError):  # full: a wake-up is pending; closed: nothing to wake
             self._wake_writer.send(b"\0")
-        except (BlockingIOError, OSError):
-            pass  # full: a wake-up is pending; closed: nothing to wake
 
     def close(self) -> None:
         self._selector.close()
         self._wake_reader.close()
         self._wake_writer.close()
 
-    def _drain(self) -> None:
-        try:
-            while self._wake_reader.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
-
 
 def _resolved(host: str, port: int, deadline: Deadline) -> list[Any]:
     """Resolve ``host`` in a thread abandoned at the deadline: a name server may take minutes."""
-    try:
+    with suppress(OSError, UnicodeError):  # a name
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError):
-        pass  # a name
     found: list[Any] = []
     failures: list[OSError | UnicodeError] = []
 

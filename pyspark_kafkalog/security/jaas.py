@@ -29,15 +29,10 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class JaasEntry:
-    """*Thread-safe: immutable.* A login module and its options, which may be secrets."""
+    """*Thread-safe: immutable.* A login module's flag and options, which may be secrets."""
 
-    module: str
     flag: str
     options: Mapping[str, str] = field(repr=False)
-
-    def is_module(self, name: str) -> bool:
-        """Whether the class has this simple name, in any package: Databricks moves Kafka's."""
-        return self.module.rpartition(".")[2] == name
 
     def is_true(self, option: str) -> bool:
         return self.options.get(option, "").strip().lower() == "true"
@@ -79,7 +74,7 @@ def _entry(module: _Token, tokens: Iterator[_Token]) -> JaasEntry:
         if key.sign == ";":
             if not module.text:
                 raise ValueError("Login module not specified in JAAS config")
-            return JaasEntry(module.text, flag.text.lower(), options)
+            return JaasEntry(flag.text.lower(), options)
         equals, value = next(tokens, None), None
         if equals is not None and equals.sign == "=":
             value = next(tokens, None)

@@ -52,8 +52,8 @@ class ScramCredential:
     ) -> ScramCredential:
         """From a password salted by the client, as in AlterUserScramCredentials."""
         name = MECHANISMS[mechanism]
-        stored = hashlib.new(name, _hmac(name, salted_password, b"Client Key")).digest()
-        return cls(salt, stored, _hmac(name, salted_password, b"Server Key"), iterations)
+        stored = hashlib.new(name, hmac.digest(salted_password, b"Client Key", name)).digest()
+        return cls(salt, stored, hmac.digest(salted_password, b"Server Key", name), iterations)
 
     @classmethod
     def parse(cls, text: str) -> ScramCredential:
@@ -117,9 +117,9 @@ class ScramClient:
         key = salted(self._mechanism, self._password, salt, iterations)
         without_proof = f"c=biws,r={nonce}"
         message = f"{self._bare},{text},{without_proof}".encode()
-        client_key = _hmac(name, key, b"Client Key")
-        proof = _xor(client_key, _hmac(name, hashlib.new(name, client_key).digest(), message))
-        self._signature = _hmac(name, _hmac(name, key, b"Server Key"), message)
+        client_key = hmac.digest(key, b"Client Key", name)
+        proof = _xor(client_key, hmac.digest(hashlib.new(name, client_key).digest(), message, name))
+        self._signature = hmac.digest(hmac.digest(key, b"Server Key", name), message, name)
         return f"{without_proof},p={_base64(proof)}".encode()
 
     def verify(self, server_final: bytes) -> None:
@@ -170,16 +170,12 @@ class ScramServer:
             raise ScramError("the client's nonce is not the one that it was given")
         name, credential = MECHANISMS[self._mechanism], self._credential
         message = f"{self._bare},{self._first},{found[1]}".encode()
-        proof, signature = _unbase64(found[4]), _hmac(name, credential.stored_key, message)
+        proof, signature = _unbase64(found[4]), hmac.digest(credential.stored_key, message, name)
         if len(proof) != len(signature) or not hmac.compare_digest(
             hashlib.new(name, _xor(proof, signature)).digest(), credential.stored_key
         ):
             raise ScramError("wrong proof")
-        return b"v=" + _base64(_hmac(name, credential.server_key, message)).encode()
-
-
-def _hmac(name: str, key: bytes, message: bytes) -> bytes:
-    return hmac.digest(key, message, name)
+        return b"v=" + _base64(hmac.digest(credential.server_key, message, name)).encode()
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.consumer.stream import Chunk, MessageSet, OwnedPartition
+from pyspark_kafkalog.client.connection import Address
+from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import LARGEST, NONE, ConnectorConfig
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest, KafkaError, OffsetOutOfRange
@@ -20,11 +21,6 @@ _log = logging.getLogger(__name__)
 _STOP_SECONDS = 5.0
 
 
-class BrokerAddress(NamedTuple):
-    host: str
-    port: int
-
-
 class BrokerFetcher:
     """*Thread-safe.* Fetches with multifetches for all partitions whose streams have room.
 
@@ -34,7 +30,7 @@ class BrokerFetcher:
 
     def __init__(
         self,
-        address: BrokerAddress,
+        address: Address,
         config: ConnectorConfig,
         store: Callable[[OwnedPartition, int], object],
         *,
@@ -47,9 +43,7 @@ class BrokerFetcher:
         self._partitions: list[OwnedPartition] = []
         self._wake = threading.Event()
         self._stopped = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"fetcher-{address.host}:{address.port}", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=f"fetcher-{peer_name(*address)}", daemon=True)
 
     def start(self) -> BrokerFetcher:
         self._thread.start()

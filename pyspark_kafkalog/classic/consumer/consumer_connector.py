@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerAddress, BrokerFetcher
+from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore, open_offsets
 from pyspark_kafkalog.classic.consumer.stream import MessageStream, OwnedPartition, TopicFilter
 from pyspark_kafkalog.classic.consumer.zookeeper_group import (
@@ -19,6 +19,7 @@ from pyspark_kafkalog.classic.consumer.zookeeper_group import (
     SessionLease,
     thread_id,
 )
+from pyspark_kafkalog.client.connection import Address
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import RANGE_BY_BROKER, ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
@@ -61,7 +62,7 @@ class OwnedPartitions:
         self._stream_of, self._before_commit = stream_of, before_commit
         self._lock, self._committing = threading.Lock(), threading.Lock()
         self._partitions: dict[PartitionKey, tuple[OwnedPartition, BrokerFetcher | None]] = {}
-        self._fetchers: dict[BrokerAddress, BrokerFetcher] = {}
+        self._fetchers: dict[Address, BrokerFetcher] = {}
 
     def partitions(self) -> list[OwnedPartition]:
         with self._lock:
@@ -143,7 +144,7 @@ class OwnedPartitions:
                 node = nodes.get(partition.broker)
                 if node is None:
                     continue
-                address = BrokerAddress(node.host, node.port)
+                address = node.host, node.port
                 if fetcher is not None:
                     if fetcher.address == address:
                         continue

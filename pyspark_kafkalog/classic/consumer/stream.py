@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -106,6 +107,7 @@ class BatchSets:
 SetReader = V07Sets | BatchSets
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class MessageSet:
     """*Thread-safe: immutable.* One partition's part of a fetch response; may be iterated repeatedly.
 
@@ -117,25 +119,17 @@ class MessageSet:
     empty here, as None in `records`.
     """
 
-    __slots__ = ("_max_bytes", "_reader", "data", "error", "offset", "tp")
-
-    def __init__(
-        self,
-        tp: TopicPartition,
-        offset: int,
-        data: memoryview,
-        reader: SetReader,
-        *,
-        max_bytes: int,
-        error: KafkaError | None = None,
-    ) -> None:
-        self.tp, self.offset, self.data, self.error = tp, offset, data, error
-        self._reader, self._max_bytes = reader, max_bytes
+    tp: TopicPartition
+    offset: int
+    data: memoryview
+    reader: SetReader
+    max_bytes: int
+    error: KafkaError | None = None
 
     @property
     def next_offset(self) -> int:
         """After the whole entries, perhaps beyond the last message. Verifies no checksum."""
-        return self._reader.end(self.data, self.offset)
+        return self.reader.end(self.data, self.offset)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
         """Verifies checksums; skips a truncated entry at the end.
@@ -147,7 +141,7 @@ class MessageSet:
         """
         if self.error is not None:
             raise self.error
-        return self._reader.messages(self.data, self.offset, self._max_bytes)
+        return self.reader.messages(self.data, self.offset, self.max_bytes)
 
     def records(self) -> Iterator[Record]:
         """Messages with offset and, if the wire has them, key, time and headers. Raises as iteration."""
@@ -156,7 +150,7 @@ class MessageSet:
     def coded_records(self) -> Iterator[tuple[Codec, Record]]:
         if self.error is not None:
             raise self.error
-        entries = self._reader.records(self.data, self.offset, self._max_bytes)
+        entries = self.reader.records(self.data, self.offset, self.max_bytes)
         return ((codec, record) for codec, found in entries for record in found)
 
 
@@ -188,10 +182,6 @@ class OwnedPartition:
 
     The fetcher's thread writes `fetch_offset`, None until known; the stream the others, under its lock.
     """
-
-    __slots__ = (
-        "broker", "committed", "done", "failed", "fetch_offset", "given", "key", "revoked", "stream",
-    )  # fmt: skip
 
     def __init__(self, key: PartitionKey, broker: int, stream: MessageStream, offset: int | None) -> None:
         self.key, self.broker, self.stream = key, broker, stream

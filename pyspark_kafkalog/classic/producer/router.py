@@ -20,7 +20,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07, ClassicProducerConfig
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for, reason
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, error_for, reason
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, RegistryLayout, layout_of
@@ -205,12 +205,7 @@ class ClusterDirectory(BrokerDirectory):
     def partitions(self, topic: str) -> list[BrokerPartition]:
         with self._lock:
             attempts = self._cluster.retrying(f"looking up topic {topic}")
-            while True:
-                try:
-                    found, live = self._ask(topic, attempts.deadline)
-                    break
-                except KafkaError as e:
-                    attempts.failed(e)
+            found, live = attempts.run(lambda deadline: self._ask(topic, deadline))
             same, self._live = live == self._live, live
         if not same:
             self._changed(live)
@@ -255,9 +250,8 @@ class Destination(NamedTuple):
 class RandomRouter:
     """*Thread-safe.* ``broker.list``: a random broker, whatever the key. Messages for a dead one fail."""
 
-    def __init__(self, brokers: Sequence[BrokerNode], seed: int | None = None) -> None:
-        self._brokers = list(brokers)
-        self._random = random.Random(seed)
+    def __init__(self, brokers: Sequence[BrokerNode]) -> None:
+        self._brokers, self._random = list(brokers), random.Random()
 
     def start(self, changed: Changed) -> None:
         changed({broker.id: broker for broker in self._brokers})
@@ -273,11 +267,9 @@ class RandomRouter:
 class PartitionRouter:
     """*Thread-safe: its directory is.* Uses a partitioner on the topic's sorted partitions."""
 
-    def __init__(
-        self, directory: BrokerDirectory, partitioner: Partitioner, retries: int, seed: int | None = None
-    ) -> None:
+    def __init__(self, directory: BrokerDirectory, partitioner: Partitioner, retries: int) -> None:
         self._directory, self._partitioner, self._retries = directory, partitioner, retries
-        self._random = random.Random(seed)
+        self._random = random.Random()
 
     def start(self, changed: Changed) -> None:
         self._directory.start(changed)

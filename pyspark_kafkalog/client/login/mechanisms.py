@@ -67,6 +67,7 @@ class _Options:
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
+        self.name = config.option_name  # a property as users write it: Spark options begin with ``kafka.``
         self._entry = self._parsed(config.sasl_jaas_config)
 
     def login(self) -> Login:
@@ -90,10 +91,6 @@ class _Options:
         raise InvalidConfig(
             f"{self.name('sasl.mechanism')}={mechanism[:40]} is not allowed; allowed: {', '.join(MECHANISMS)}"
         )
-
-    def name(self, property_name: str) -> str:
-        """A property as the user writes it: Spark options begin with ``kafka.``."""
-        return self._config.option_name(property_name)
 
     def _of_password(self, mechanism: str) -> Login:
         config, jaas = self._config, self._jaas

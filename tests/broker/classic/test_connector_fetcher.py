@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerAddress, BrokerFetcher
+from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafkalog.classic.consumer.stream import MessageStream, OwnedPartition
 from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.errors import (
@@ -49,7 +49,7 @@ def make(broker: Broker07, stored: dict[str, int]) -> Iterator[Make]:
         def store(partition: OwnedPartition, offset: int) -> None:
             stored[partition.key.name] = offset
 
-        made.append(BrokerFetcher(BrokerAddress("127.0.0.1", broker.port), config, store))
+        made.append(BrokerFetcher(("127.0.0.1", broker.port), config, store))
         return made[-1].start()
 
     yield one
@@ -176,7 +176,7 @@ def test_a_store_that_fails_is_asked_again(broker: Broker07, caplog: pytest.LogC
 
     broker.append("t", 0, encode_set([b"a"]))
     config = ConnectorConfig(zookeeper_connect="nobody:1", fetcher_backoff_ms=10)
-    fetcher = BrokerFetcher(BrokerAddress("127.0.0.1", broker.port), config, store).start()
+    fetcher = BrokerFetcher(("127.0.0.1", broker.port), config, store).start()
     partition = owned(0, None)
     fetcher.add(partition)
     assert next(partition.stream)[0] == b"a"

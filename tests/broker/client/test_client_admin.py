@@ -90,12 +90,3 @@ def test_a_deleted_topic_is_gone(cluster: Cluster, topic_name: str) -> None:
     assert cluster.metadata([topic_name]).topics[topic_name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     with pytest.raises(UnknownTopicOrPartition, match=f"^topic {topic_name} does not exist$"):
         delete_topics(cluster, [topic_name])
-
-
-def test_a_broker_describes_itself(cluster: Cluster) -> None:
-    assert describe_configs(cluster, broker=0)["offset.metadata.max.bytes"].value == "20"
-
-
-def test_either_a_topic_or_a_broker_is_described(cluster: Cluster) -> None:
-    with pytest.raises(ValueError, match="either a topic or a broker"):
-        describe_configs(cluster)
