@@ -123,12 +123,7 @@ class Mirror:
         return self._lost_error is not None and self._config.mirror.abort_on_send_failure
 
     def progress(self) -> list[SourceProgress]:
-        return [
-            SourceProgress(
-                source.name, source.message_count, source.byte_count, source.partition_count, source.lag
-            )
-            for source in self._sources
-        ]
+        return [source.progress() for source in self._sources]
 
     def settle(self) -> None:
         """Waits for delivery before a source commits. Raises `NotMirrored`."""
@@ -198,13 +193,10 @@ class MirrorSource(ABC):
         self.name, self._mirror, self._target = name, mirror, target
         self._copiers: Sequence[_Copier] = ()
 
-    @property
-    def message_count(self) -> int:
-        return sum(copier.message_count for copier in self._copiers)
-
-    @property
-    def byte_count(self) -> int:
-        return sum(copier.byte_count for copier in self._copiers)
+    def progress(self) -> SourceProgress:
+        message_count = sum(copier.message_count for copier in self._copiers)
+        byte_count = sum(copier.byte_count for copier in self._copiers)
+        return SourceProgress(self.name, message_count, byte_count, self.partition_count, self.lag)
 
     @property
     @abstractmethod
@@ -276,7 +268,7 @@ class BrokersSource(MirrorSource):
                 replace(config, group_instance_id=f"{config.group_instance_id}-{number}")
                 for number in range(len(configs))
             ]
-        self._members = [_Member(one, clock, mirror, target, name, name) for one in configs]
+        self._members = [_Member(one, clock, mirror, target, name) for one in configs]
         self._copiers = self._members
 
     @property
@@ -349,15 +341,9 @@ class _StreamCopier(_Copier):
 
 class _Member(_Copier):
     def __init__(
-        self,
-        config: BrokersSourceConfig,
-        clock: Clock,
-        mirror: Mirror,
-        target: MirrorTarget,
-        source: str,
-        name: str,
+        self, config: BrokersSourceConfig, clock: Clock, mirror: Mirror, target: MirrorTarget, source: str
     ) -> None:
-        super().__init__(mirror, target, source, name)
+        super().__init__(mirror, target, source, source)
         self.partition_count = 0
         self.lag: int | None = None
         self._config, self._clock = config, clock

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,16 +69,13 @@ def top(
 
     If the cluster stops answering, the screen shows since when, and top keeps trying.
     """
-    with connected(server) as cluster:
+    with connected(server) as cluster, suppress(KeyboardInterrupt):
         snapshots = ClusterSnapshots(cluster, ledger)
-        try:
-            now = snapshots.take()
-            if once:
-                typer.echo("\n".join(lines_of(now, Rates(), rows=10**6)))
-                return
-            _keep_showing(snapshots, now, max(every, _LEAST_SECONDS))
-        except KeyboardInterrupt:
-            pass
+        now = snapshots.take()
+        if once:
+            typer.echo("\n".join(lines_of(now, Rates(), rows=10**6)))
+            return
+        _keep_showing(snapshots, now, max(every, _LEAST_SECONDS))
 
 
 @watching.command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,6 +29,7 @@ from pyspark_kafkalog.cli.terminal_output import show
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
+from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
@@ -144,10 +144,9 @@ def _at(
 
 def _shown(timestamp: int) -> str | None:
     try:
-        time = datetime.fromtimestamp(timestamp // 1000, timezone.utc)
-    except (OverflowError, OSError, ValueError):
+        return utc_text(timestamp) if timestamp >= 0 else None
+    except OverflowError:
         return None
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp % 1000:03}Z" if timestamp >= 0 else None
 
 
 _IN_BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"

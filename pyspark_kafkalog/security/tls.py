@@ -219,13 +219,10 @@ def _key_source(config: TlsProperties) -> str:
 
 
 def _own_keys(config: TlsProperties, named: Named) -> Keys | None:
-    location, key, chain = (
-        config.ssl_keystore_location,
-        config.ssl_keystore_key,
-        config.ssl_keystore_certificate_chain,
-    )
+    key, chain = config.ssl_keystore_key, config.ssl_keystore_certificate_chain
     text = f"{key}\n{chain}" if key or chain else None
-    store = _store(location, text, ("ssl.keystore.location", "ssl.keystore.key"), named)
+    names = "ssl.keystore.location", "ssl.keystore.key"
+    store = _store(config.ssl_keystore_location, text, names, named)
     if store is None:
         return None
     if text and not (key and chain):

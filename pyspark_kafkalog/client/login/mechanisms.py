@@ -329,7 +329,7 @@ def gssapi_login(identity: KerberosIdentity, host: str) -> Conversation:
 
 def _credentials(gssapi: Any, identity: KerberosIdentity) -> Any:
     """The client's credentials; with a key tab, in a memory cache of this process."""
-    name = None
+    name, store = None, None
     if identity.principal:
         name = gssapi.Name(identity.principal, gssapi.NameType.kerberos_principal)
     if identity.keytab:
@@ -337,12 +337,9 @@ def _credentials(gssapi: Any, identity: KerberosIdentity) -> Any:
         store = {"client_keytab": f"FILE:{keytab}", "ccache": "MEMORY:pyspark-kafkalog"}
         if identity.principal:
             store["ccache"] += "-" + identity.principal.replace("/", "_")
-        return gssapi.Credentials(usage="initiate", name=name, store=store)
-    if identity.ticket_cache:
-        return gssapi.Credentials(
-            usage="initiate", name=name, store={"ccache": f"FILE:{identity.ticket_cache}"}
-        )
-    return gssapi.Credentials(usage="initiate", name=name)
+    elif identity.ticket_cache:
+        store = {"ccache": f"FILE:{identity.ticket_cache}"}
+    return gssapi.Credentials(usage="initiate", name=name, store=store)
 
 
 def _library() -> Any:
