@@ -24,12 +24,8 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_DECIMAL = "kafkalog-decimal"
-"""What decimals are to fastavro, whose own reader rounds to the writer's precision."""
-
-_MAX_DIGITS = 38
-"""Of Spark's decimals, and of Arrow's that Spark takes."""
-
+_DECIMAL = "kafkalog-decimal"  # to fastavro, whose own reader of decimals rounds to the writer's precision
+_MAX_DIGITS = 38  # of Spark's decimals, and of Arrow's that Spark takes
 _MAX_DEPTH = 50
 
 

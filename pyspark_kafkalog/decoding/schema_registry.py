@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 HEADER_BYTES = 5
 _MAGIC = 0
 _ID = struct.Struct(">I")
-_MAX_DEPTH = 100
-"""Limit for nested message types, beyond any real schema."""
-
+_MAX_DEPTH = 100  # of nested message types, beyond any real schema
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _MAX_BYTES = 16 << 20
 _MAX_REFERENCES = 1000

@@ -32,10 +32,7 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 0.5  # time for a reader to finish its message before the partition is released
 
-_LEASE_SHARE = 0.8
-"""Part of the session timeout for which ZooKeeper's answer is valid; the rest allows for clock drift and for
-delivering a message.
-"""
+_LEASE_SHARE = 0.8  # of the session timeout; the rest is for clock drift and for delivering a message
 
 _LEASE_ROUNDS = 5  # ZooKeeper requests per session timeout
 
@@ -213,8 +210,6 @@ class ConsumerConnector:
         ``before_commit`` is for readers that process messages asynchronously. It runs on any thread before
         each commit, including on release of a partition: after the processed offsets are noted and before
         they are stored. It may wait, or raise a `KafkaError` to prevent the commit.
-
-        Raises `InvalidConfig`, or `ConnectionLost`: ZooKeeper does not answer.
         """
         if not isinstance(config, ConnectorConfig):
             config = parse(ConnectorConfig, config, source="consumer")
@@ -256,7 +251,6 @@ class ConsumerConnector:
             InvalidRequest: streams were created already.
             ConsumerIdInUse: another consumer has our ``consumerid``, or its old session has not expired yet;
                 try again later.
-            ConnectionLost: ZooKeeper does not answer.
         """
         subscription = ConsumerSubscription(streams)
         found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
@@ -276,9 +270,7 @@ class ConsumerConnector:
     def commit_offsets(self) -> None:
         """Commits processed messages, including the calling thread's last one.
 
-        Raises:
-            ConnectionLost: the store does not answer, or we may no longer own the partitions.
-            KafkaError: the store or ``before_commit`` refused.
+        Raises `ConnectionLost` also if we may no longer own the partitions.
         """
         partitions = self._owned.partitions()
         for partition in partitions:
@@ -290,10 +282,7 @@ class ConsumerConnector:
         return {one.key: thread_id(self.consumer_id, one.stream.number) for one in self._owned.partitions()}
 
     def lag(self) -> dict[PartitionKey, int]:
-        """Distance of processed offsets from the ends of the logs: bytes in 0.7, else offsets.
-
-        Sends one request per partition; raises `KafkaError` if a broker does not answer.
-        """
+        """Distance of processed offsets from the ends of the logs: bytes in 0.7, else offsets."""
         return self._owned.lag()
 
     def shutdown(self) -> None:
