@@ -28,7 +28,6 @@ from pyspark_kafkalog.types import INTERNAL_TOPICS, Record
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-
 _LAG_SECONDS = 5.0  # how often the lag is measured
 
 

@@ -35,7 +35,6 @@ from pyspark_kafkalog.zookeeper.paths import BrokerNode
 _log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 1 << 20  # payload size at which a batch for 0.7 is sent
-
 _QUEUED_BYTES = 32 << 20  # payload in flight to a 0.7 target above which `send` blocks
 
 Lost: TypeAlias = Callable[[int, KafkaError], bool]

@@ -44,7 +44,6 @@ Servers = Annotated[
     str, typer.Option("--bootstrap-server", "-b", envvar=_SERVER, help="Brokers to start with: host:port,...")
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
-
 _COMMAND_CONFIG = "KAFKALOG_COMMAND_CONFIG"
 _CommandConfig = Annotated[
     Path | None,

@@ -67,15 +67,11 @@ Skipped = Callable[[TopicPartition, int, int], object]
 
 _FETCHED_BYTES = 128 << 20
 _ANSWERS = 3  # a fetcher keeps its last two responses while it fetches the next
-
 _LEAST_FETCH_BYTES = 64 << 10
-
 _POLL_SECONDS = 0.2
 _NEW_PARTITIONS_SECONDS = 10.0  # how often ``--follow`` looks for records, and for partitions
-
 _GROUP_POLL_SECONDS = 0.5
 _PATIENCE_SECONDS = 10.0  # how long a member without partitions waits for some
-
 
 consuming = ClusterCommands()
 

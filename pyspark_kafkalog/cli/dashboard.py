@@ -47,13 +47,11 @@ if TYPE_CHECKING:
 
 _LEAST_SECONDS = 0.5
 _NUMBERS_WIDTH = 52  # width of the columns after a table's first
-
 _CLEAR = "\x1b[H\x1b[J"
 
 Ledgers = Annotated[
     str | None, typer.Option(help="Also show the loads with ledgers in this directory or URL.")
 ]
-
 
 watching = ClusterCommands()
 

@@ -42,10 +42,8 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
 Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")]
 
-
 _LOOK_EVERY_SECONDS = 0.2
 _ASK_EVERY_SECONDS = 2.0  # how often a remote store is listed for receipts: one request each
-
 
 loading = ClusterCommands()
 

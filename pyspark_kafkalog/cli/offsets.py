@@ -53,7 +53,6 @@ Rows = list[dict[str, Any]]  # each row has its partition under ``tp``, which is
 
 _WORDS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "newest": MAX_TIMESTAMP}
 
-
 positions = ClusterCommands()
 
 

@@ -38,7 +38,6 @@ _JSON_ROOM = 8
 
 _INTERRUPTED = 130
 
-
 producing = ClusterCommands()
 
 

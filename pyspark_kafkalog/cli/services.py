@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _RATE_SECONDS = 5.0  # window for messages per second
 
-
 mirroring = ClusterCommands()
 
 

@@ -43,7 +43,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NO_LEADER = -1
-
 FIRST_CONTACT_SECONDS, SILENT_CONTACT_SECONDS = 12.0, 45.0
 """How long to try addresses that never responded: if all are refused or unknown, and if one is silent.
 With the last attempt and wait this stays below 15 s and 60 s."""
@@ -55,7 +54,6 @@ _ANSWERED: set[tuple[Address, ...]] = set()
 """Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
 
 _ALL = "all brokers"  # of whose outage `Outages` is told
-
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4
 """Versions of Metadata: before the first an empty list means all topics; before the second it may create."""
 

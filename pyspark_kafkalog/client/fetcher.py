@@ -40,7 +40,6 @@ logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_MS = 120_000  # limit for one step with its retries: Spark's ``kafkaConsumer.pollTimeoutMs``
 FIRST_FETCH_BYTES = 1 << 20  # small, so that the first records come soon; see `PartitionFetcher`
-
 _CONSUMER = -1
 _EMPTY_ANSWERS = 3  # in a row; after more it is not throttling: the broker finds no data at this offset
 

@@ -19,7 +19,6 @@ _SETTLES_SOON = frozenset(
 _SOON_RETRIES = 5  # by then all brokers know a created topic, and bytes damaged in transit have arrived whole
 _PASSES_AT_ONCE = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
 _AT_ONCE_MS = 20  # as Kafka's producer: markers of the last transaction are written within milliseconds
-
 _JITTER = 0.2
 
 

@@ -27,7 +27,6 @@ Named = Callable[[str], str]
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 _PARTIAL_CHAIN = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: trust a certificate without its root, as Java does
-
 _KEPT_CONTEXTS = 16
 
 

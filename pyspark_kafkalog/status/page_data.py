@@ -8,7 +8,6 @@ from typing import Any
 from pyspark_kafkalog.status.snapshot import GroupStatus, History, Rates, Snapshot, TopicStatus, magnitude
 
 MOST_ROWS = 100  # rows per table
-
 _MOST_PROBLEMS = 20
 _MOST_NAMED = 10  # topics listed per group
 

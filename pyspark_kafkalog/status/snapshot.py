@@ -150,11 +150,8 @@ def magnitude(value: float | None) -> int:
 
 
 MOMENTS = 360  # number of moments kept; every five seconds for half an hour
-
 MOST_NAMES = 200  # topics and groups kept per moment: the fastest growing, and those with the largest lag
-
 _SHORT_VALUES = 60  # values of a sparkline, or one more
-
 _LATELY = 12  # moments averaged in `History.lately`
 
 

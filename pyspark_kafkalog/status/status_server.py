@@ -34,11 +34,8 @@ from pyspark_kafkalog.status.snapshot import History, Rates, Snapshot, rates_bet
 _log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0  # seconds between two snapshots of the history
-
 MOST_REQUESTS = 16  # requests handled at once; more get 503
-
 _REQUEST_SECONDS = 10.0  # time limit of a whole request, including its response
-
 _LOOK_SECONDS = 0.2
 _HEADERS = {
     "Cache-Control": "no-store",

@@ -31,11 +31,8 @@ from pyspark_kafkalog.zookeeper.session import SessionEvent, Watch, session_of
 _log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 0.5  # time for a reader to finish its message before the partition is released
-
 _LEASE_SHARE = 0.8  # of the session timeout; the rest is for clock drift and for delivering a message
-
 _LEASE_ROUNDS = 5  # ZooKeeper requests per session timeout
-
 _STOP_SECONDS = 10.0
 
 

@@ -55,7 +55,6 @@ from pyspark_kafkalog.types import (
 from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
 _TIMES_SINCE = 1  # first version of ListOffsets with one offset per time instead of segment offsets
-
 _TRANSACTIONS_SINCE = 2
 """First version of ListOffsets with isolation levels; older brokers have no transactions."""
 
