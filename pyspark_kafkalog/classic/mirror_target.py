@@ -279,15 +279,8 @@ class RequestTarget:
                 failure = failure or e
                 left += [place for place, _ in rows]
         if failure is not None:
-            self._refresh_topics({items[place].topic for place in left})
+            self._router.failed({items[place].topic for place in left})
         return [items[place] for place in sorted(left)], failure
-
-    def _refresh_topics(self, topics: set[str]) -> None:
-        for topic in topics:
-            try:
-                self._router.failed(topic)
-            except KafkaError as e:
-                _log.warning("%s: the target's brokers cannot be looked up: %s", topic, e)
 
     def _producer(self, broker: BrokerNode) -> SyncProducer:
         address = (broker.host, broker.port)

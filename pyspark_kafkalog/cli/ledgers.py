@@ -23,7 +23,7 @@ from pyspark_kafkalog.cli.arguments import (
     offsets_in_file,
     parse_time,
 )
-from pyspark_kafkalog.cli.load import Name, Offsets, source_options, unit_of
+from pyspark_kafkalog.cli.load import Name, Offsets, source_options, started_spark, unit_of
 from pyspark_kafkalog.cli.terminal_output import counted, show, size
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -471,20 +471,14 @@ def compact(
         typer.echo("nothing to compact")
     if dry_run or not small:
         return
-    from pyspark_kafkalog.cli.load import spark_log, spark_session
     from pyspark_kafkalog.loads.compaction import compact as compact_files
 
-    typer.echo("starting Spark", err=True)
-    with spark_log() as log_fd:
-        spark = spark_session(master, log_fd)
-        try:
-            for path, _, _ in small:
-                commit = compact_files(spark, path, offsets, target_bytes=target)
-                if commit is not None:
-                    (new,) = commit.outputs
-                    typer.echo(f"commit {commit.number}: {counted(len(new.files), 'file')} in {new.place}")
-        finally:
-            spark.stop()
+    with started_spark(master) as spark:
+        for path, _, _ in small:
+            commit = compact_files(spark, path, offsets, target_bytes=target)
+            if commit is not None:
+                (new,) = commit.outputs
+                typer.echo(f"commit {commit.number}: {counted(len(new.files), 'file')} in {new.place}")
 
 
 def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:

@@ -164,24 +164,19 @@ def run(
         write_manifests(ledger, ledger.head())  # as each load does
         typer.echo(f"{name}: nothing new")
         return
-    typer.echo("starting Spark", err=True)
-    with spark_log() as log_fd:
-        spark = spark_session(master, log_fd)
-        try:
-            given: dict[str, Any] = dict(options)
-            load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
-            with load:
-                if load.plan is not None:
-                    with _following(load.ledger, load.plan):
-                        load.write(to)
-            _report(load)
-        finally:
-            spark.stop()
+    with started_spark(master) as spark:
+        given: dict[str, Any] = dict(options)
+        load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
+        with load:
+            if load.plan is not None:
+                with _following(load.ledger, load.plan):
+                    load.write(to)
+        _report(load)
 
 
 @contextmanager
-def spark_log() -> Iterator[int]:
-    """A file for the output of Spark and its JVM. After Spark's errors, raised as `LoadError`, it is kept."""
+def started_spark(master: str) -> Iterator[SparkSession]:
+    """A session that writes to a log file, which is kept after Spark's errors, raised as `LoadError`."""
     import tempfile
 
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -189,10 +184,15 @@ def spark_log() -> Iterator[int]:
 
     from pyspark_kafkalog.java_runtime import JavaNotFound
 
+    typer.echo("starting Spark", err=True)
     fd, name = tempfile.mkstemp(prefix="kafkalog-spark-", suffix=".log")
     is_kept = False
     try:
-        yield fd
+        spark = _spark_session(master, fd)
+        try:
+            yield spark
+        finally:
+            spark.stop()
     except (PySparkException, Py4JError, JavaNotFound) as e:
         is_kept = True
         raise LoadError(
@@ -211,7 +211,7 @@ def name_interpreter(master: str) -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def spark_session(master: str, log_fd: int) -> SparkSession:
+def _spark_session(master: str, log_fd: int) -> SparkSession:
     """A session whose JVM writes to ``log_fd`` instead of over our progress bar."""
     from pyspark_kafkalog.java_runtime import ensure_java
 

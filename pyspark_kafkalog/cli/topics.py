@@ -35,6 +35,8 @@ topics = ClusterCommands(
     ),
 )
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Configs = Annotated[list[str] | None, typer.Option(help="Topic property, name=value; may be repeated.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _REPLICAS_MAX = 2**15 - 1  # the replication factor is an int16 in the request
 
@@ -53,9 +55,7 @@ def create(
             min=1, max=_REPLICAS_MAX, help="Copies per partition; default: the broker's, 1 before Kafka 2.4."
         ),
     ] = None,
-    config: Annotated[
-        list[str] | None, typer.Option(help="Topic property, name=value; may be repeated.")
-    ] = None,
+    config: Configs = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Create a topic."""
@@ -111,9 +111,7 @@ def _own_properties(cluster: Cluster, name: str) -> str:
 )
 def alter(
     name: Name,
-    config: Annotated[
-        list[str] | None, typer.Option(help="Topic property, name=value; may be repeated.")
-    ] = None,
+    config: Configs = None,
     delete_config: Annotated[
         list[str] | None, typer.Option(help="Topic property to reset to the broker's value; may be repeated.")
     ] = None,
@@ -136,7 +134,7 @@ def alter(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
     server: Servers = DEFAULT_SERVER,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete topics with all their data."""
     if not yes:
@@ -158,7 +156,7 @@ def delete_records(
         list[str], typer.Option(help="PARTITION=OFFSET, or end: delete what is before; may be repeated.")
     ],
     server: Servers = DEFAULT_SERVER,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete the records of partitions before an offset."""
     wanted = {}

@@ -101,7 +101,7 @@ class PartitionFetcher:
         """``for_corrupt``: to read past a corrupt entry; fetches full size and returns everything."""
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
-        self._position = start
+        self.position = start  # the first offset that has not been returned, or where `advance` moved to
         self._ended_at = -1  # end of the last whole entry that was returned
         self._stuck_at = -1  # offset at which the last response made no progress
         self._poll_timeout_ms = poll_timeout_ms
@@ -113,15 +113,10 @@ class PartitionFetcher:
         self._given: deque[tuple[Connection, object]] = deque()
         """Frames of the last two responses; their memory is reused once the caller is done."""
 
-    @property
-    def position(self) -> int:
-        """The first offset that has not been returned, or where `advance` moved to."""
-        return self._position
-
     def advance(self, next_offset: int) -> None:
-        if next_offset != self._position:
+        if next_offset != self.position:
             self._drop_flight()
-            self._position = next_offset
+            self.position = next_offset
 
     def close(self) -> None:
         """Drop the fetch in flight and end the iteration. The cluster's connections stay open."""
@@ -136,12 +131,12 @@ class PartitionFetcher:
             connection, frame = self._given.popleft()
             if isinstance(frame, bytearray):
                 connection.transport.recycle(frame)
-        if self._position == self._stuck_at < self.end:
-            raise CorruptMessage(f"{self.tp}: the data at offset {self._position} is not a valid entry")
+        if self.position == self._stuck_at < self.end:
+            raise CorruptMessage(f"{self.tp}: the data at offset {self.position} is not a valid entry")
         deadline = Deadline.after(self._poll_timeout_ms / 1000, self._cluster.clock)
-        attempts = self._cluster.retrying(f"fetching {self.tp} at offset {self._position}", deadline)
+        attempts = self._cluster.retrying(f"fetching {self.tp} at offset {self.position}", deadline)
         empty_answers = 0
-        while self._position < self.end and not self._closed:
+        while self.position < self.end and not self._closed:
             try:
                 answer = self._answer(attempts.deadline)
                 fetched = self._take(*answer, attempts.deadline)
@@ -152,7 +147,7 @@ class PartitionFetcher:
                 continue
             attempts.succeeded()
             if fetched is not None:
-                if self._position > fetched.offset and not self._for_corrupt:
+                if self.position > fetched.offset and not self._for_corrupt:
                     self._send_ahead(attempts.deadline)
                 return fetched
             empty_answers += 1
@@ -195,11 +190,13 @@ class PartitionFetcher:
         next_offset = next_offset_after(data, flight.offset, expected)
         high_watermark = answer.high_watermark
         if next_offset > high_watermark >= 0:
-            high_watermark = max(high_watermark, self._watermark(deadline))
+            # Apache Kafka takes a response's high watermark before it reads.
+            latest = list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)
+            high_watermark = max(high_watermark, latest[self.tp].offset)
             expected = ExpectedOffsets.of_answer(flight.offset, high_watermark, follows=follows)
             next_offset = next_offset_after(data, flight.offset, expected)
         if next_offset > flight.offset:
-            self._position = self._ended_at = next_offset
+            self.position = self._ended_at = next_offset
             self._resize(len(data), next_offset - flight.offset)
         else:
             self._stuck_at = flight.offset
@@ -218,7 +215,7 @@ class PartitionFetcher:
         return Fetched(
             data=data,
             offset=flight.offset,
-            next_offset=max(self._position, flight.offset),
+            next_offset=max(self.position, flight.offset),
             aborted=tuple((t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()),
             high_watermark=high_watermark,
             last_stable_offset=answer.last_stable_offset,
@@ -227,10 +224,6 @@ class PartitionFetcher:
             follows=follows,
         )
 
-    def _watermark(self, deadline: Deadline) -> int:
-        """The current high watermark; Apache Kafka takes a response's before it reads."""
-        return list_offsets(self._cluster, {self.tp: LATEST_TIMESTAMP}, deadline=deadline)[self.tp].offset
-
     def _send(self, deadline: Deadline) -> _FetchInFlight:
         config = self._config
         replica = self._cluster.read_replica(self.tp, config.client_rack, deadline=deadline)
@@ -238,7 +231,7 @@ class PartitionFetcher:
         wanted = FetchPartition(
             partition=self.tp.partition,
             current_leader_epoch=replica.leader.epoch,
-            fetch_offset=self._position,
+            fetch_offset=self.position,
             partition_max_bytes=self._size,
         )
         request = FetchRequest(
@@ -252,7 +245,7 @@ class PartitionFetcher:
             rack_id=replica.rack,
         )
         ticket = connection.send(request, deadline=deadline)
-        return _FetchInFlight(connection, ticket, self._position, replica)
+        return _FetchInFlight(connection, ticket, self.position, replica)
 
     def _is_sent_elsewhere(self, flight: _FetchInFlight, answer: PartitionData) -> bool:
         """Whether the leader named a replica to read from instead, which the next fetch then asks."""
@@ -263,7 +256,7 @@ class PartitionFetcher:
         return True
 
     def _send_ahead(self, deadline: Deadline) -> None:
-        if self._position >= self.end:
+        if self.position >= self.end:
             return
         try:
             self._flight = self._send(deadline)
@@ -291,23 +284,23 @@ class PartitionFetcher:
             list_offsets(self._cluster, {self.tp: timestamp}, deadline=deadline)[self.tp].offset
             for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
         )
-        if first <= self._position <= last:
-            text = f"{self.tp}: offset {self._position} was refused, although it is in [{first}, {last}]"
+        if first <= self.position <= last:
+            text = f"{self.tp}: offset {self.position} was refused, although it is in [{first}, {last}]"
             return error_for(ErrorCode.OFFSET_NOT_AVAILABLE, text)
-        return OffsetOutOfRange(str(self.tp), self._position, first, last)
+        return OffsetOutOfRange(str(self.tp), self.position, first, last)
 
     def _pause(self, empty_answers: int, answer: PartitionData, deadline: Deadline) -> None:
         wait = self._cluster.retry.backoff(empty_answers)
         if wait + self._config.fetch_max_wait_ms / 1000 >= deadline.left:
             raise RequestTimedOut(
-                f"{self.tp}: nothing to read at offset {self._position} within {self._poll_timeout_ms} ms, "
+                f"{self.tp}: nothing to read at offset {self.position} within {self._poll_timeout_ms} ms, "
                 f"and the read ends at {self.end}; high watermark {answer.high_watermark}, "
                 f"last stable offset {answer.last_stable_offset}, {self._config.isolation_level}"
             )
         self._cluster.clock.sleep(wait)
 
     def _resize(self, received: int, offsets: int) -> None:
-        left = (self.end - self._position) * received // offsets
+        left = (self.end - self.position) * received // offsets
         self._size = min(self._limit, max(FIRST_FETCH_BYTES, min(2 * self._size, left)))
 
     def _enlarge(self, received: int) -> None:
@@ -315,7 +308,7 @@ class PartitionFetcher:
         limit = self._config.fetch_max_bytes
         if self._size >= limit:
             raise MessageTooLarge(
-                f"{self.tp}: the batch at offset {self._position} does not fit {received} bytes; "
+                f"{self.tp}: the batch at offset {self.position} does not fit {received} bytes; "
                 f"fetch.max.bytes is {limit}"
             )
         self._size = min(2 * self._size, limit)

@@ -81,10 +81,6 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 
-def new_nonce() -> str:
-    return secrets.token_urlsafe(24)
-
-
 class ScramClient:
     """*Not thread-safe: one login.* The client's steps: `first`, `final`, `verify`."""
 
@@ -93,7 +89,7 @@ class ScramClient:
     ) -> None:
         """``token``: user and password are id and HMAC of a delegation token."""
         self._mechanism, self._password = mechanism, password
-        self._nonce = nonce or new_nonce()
+        self._nonce = nonce or secrets.token_urlsafe(24)
         self._bare = f"n={_escaped(user)},r={self._nonce}" + (",tokenauth=true" if token else "")
         self._signature = b""
 
@@ -141,7 +137,7 @@ class ScramServer:
 
     def __init__(self, mechanism: str, *, nonce: str | None = None) -> None:
         self._mechanism = mechanism
-        self._own_nonce = nonce or new_nonce()
+        self._own_nonce = nonce or secrets.token_urlsafe(24)
         self._nonce, self._bare, self._first = "", "", ""
         self._credential: ScramCredential | None = None
 

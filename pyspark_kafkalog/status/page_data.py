@@ -22,9 +22,9 @@ def status_data(
         "broker": now.broker,
         "figures": _figures(now, rates),
         "history": {
-            "at_ms": history.times(),
-            "rate": [_short(rate) for rate in history.rates()],
-            "lag": history.lags(),
+            "at_ms": [moment.at_ms for moment in history.moments],
+            "rate": [_short(moment.rate) for moment in history.moments],
+            "lag": [moment.lag for moment in history.moments],
         },
         "brokers": [
             {"id": b.id, "host": b.host, "port": b.port, "partitions": b.partition_count, "live": b.is_live}

@@ -156,7 +156,7 @@ _LATELY = 12  # moments averaged in `History.lately`
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class Moment:
     at_ms: int
     rate: float | None = None
     lag: int | None = None
@@ -166,7 +166,7 @@ class _Moment:
 
 class History:
     def __init__(self) -> None:
-        self._moments: deque[_Moment] = deque(maxlen=MOMENTS)
+        self.moments: deque[Moment] = deque(maxlen=MOMENTS)
         self._count = 0
         self.lately: Mapping[str, float] = {}
         """New offsets per second of the busiest topics, over the last minute."""
@@ -174,29 +174,20 @@ class History:
     def add(self, snapshot: Snapshot, rates: Rates) -> None:
         lags = {group.name: group.lag for group in snapshot.groups if group.lag is not None}
         lag = sum(lags.values()) if lags else None
-        self._append(_Moment(snapshot.at_ms, rates.total, lag, _largest(rates.topics), _largest(lags)))
+        self._append(Moment(snapshot.at_ms, rates.total, lag, _largest(rates.topics), _largest(lags)))
 
     def skip(self, at_ms: int) -> None:
-        self._append(_Moment(at_ms))
+        self._append(Moment(at_ms))
 
-    def _append(self, moment: _Moment) -> None:
-        self._moments.append(moment)
+    def _append(self, moment: Moment) -> None:
+        self.moments.append(moment)
         self._count += 1
-        lately = list(self._moments)[-_LATELY:]
+        lately = list(self.moments)[-_LATELY:]
         grown: dict[str, float] = {}
         for one in lately:
             for name, rate in one.topics.items():
                 grown[name] = grown.get(name, 0.0) + rate / len(lately)
         self.lately = grown
-
-    def times(self) -> list[int]:
-        return [moment.at_ms for moment in self._moments]
-
-    def rates(self) -> list[float | None]:
-        return [moment.rate for moment in self._moments]
-
-    def lags(self) -> list[int | None]:
-        return [moment.lag for moment in self._moments]
 
     def topic(self, name: str) -> list[float | None]:
         """Sparkline of a topic's rates; each value is the largest of several moments, None if unknown."""
@@ -205,11 +196,11 @@ class History:
     def group(self, name: str) -> list[float | None]:
         return self._short(lambda moment: moment.groups.get(name))
 
-    def _short(self, value: Callable[[_Moment], float | None]) -> list[float | None]:
+    def _short(self, value: Callable[[Moment], float | None]) -> list[float | None]:
         # Numbered from the very first moment, so that values do not change while the line moves.
-        first, each = self._count - len(self._moments), -(-len(self._moments) // _SHORT_VALUES)
+        first, each = self._count - len(self.moments), -(-len(self.moments) // _SHORT_VALUES)
         found: list[float | None] = []
-        for number, moment in enumerate(self._moments, first):
+        for number, moment in enumerate(self.moments, first):
             if not found or number % each == 0:
                 found.append(None)
             found[-1] = _larger(found[-1], value(moment))

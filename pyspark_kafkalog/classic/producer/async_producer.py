@@ -202,7 +202,7 @@ class DefaultEventHandler(EventHandler):
         self,
         config: AsyncProducerConfig,
         lost: Lost,
-        callbacks: CallbackHandler | None = None,
+        callbacks: CallbackHandler,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -212,11 +212,10 @@ class DefaultEventHandler(EventHandler):
 
     def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
         """Reports lost events instead of raising."""
-        if self._callbacks is not None:
-            try:
-                events = self._callbacks.before_sending_data(events)
-            except Exception:
-                logger.exception("%s: a callback handler failed", producer.peer)
+        try:
+            events = self._callbacks.before_sending_data(events)
+        except Exception:
+            logger.exception("%s: a callback handler failed", producer.peer)
         ready = []
         for event in events:
             try:
@@ -310,12 +309,9 @@ class AsyncProducer:
             callback_handler = new_instance(config.callback_handler, {}, "callback.handler")
         if event_handler is None and config.event_handler is not None:
             event_handler = new_instance(config.event_handler, {}, "event.handler")
-        self._callbacks = callback_handler
-        self._handler = event_handler or DefaultEventHandler(
-            config, self._lost, callback_handler, clock=clock
-        )
-        if callback_handler is not None:
-            callback_handler.init(handler_props(config.callback_handler_props))
+        self._callbacks = callback_handler or CallbackHandler()
+        self._handler = event_handler or DefaultEventHandler(config, self._lost, self._callbacks, clock=clock)
+        self._callbacks.init(handler_props(config.callback_handler_props))
         self._handler.init(handler_props(config.event_handler_props))
         self._queue = EventQueue(config.queue_size, clock=clock)
         self._clock = clock
@@ -331,14 +327,12 @@ class AsyncProducer:
         self.enqueue(QueueItem(event, topic, partition, key))
 
     def enqueue(self, item: QueueItem) -> None:
-        if self._callbacks is not None:
-            item = self._callbacks.before_enqueue(item)
+        item = self._callbacks.before_enqueue(item)
         added = False
         try:
             added = self._queue.put(item, self.config.enqueue_timeout_ms)
         finally:
-            if self._callbacks is not None:
-                self._callbacks.after_enqueue(item, added)
+            self._callbacks.after_enqueue(item, added)
         if not added:
             raise QueueFull(
                 f"{item.topic}: {len(self._queue)} events wait for {self._producer.peer}: queue.size is "
@@ -420,8 +414,6 @@ class AsyncProducer:
     def _call_hook(
         self, otherwise: Sequence[QueueItem], call: Callable[[CallbackHandler], Sequence[QueueItem] | None]
     ) -> Sequence[QueueItem]:
-        if self._callbacks is None:
-            return otherwise
         try:
             return call(self._callbacks) or []
         except Exception:
@@ -429,8 +421,7 @@ class AsyncProducer:
             return otherwise
 
     def _close_all(self) -> None:
-        callbacks = self._callbacks or CallbackHandler()
-        for close in (callbacks.close, self._handler.close, self._producer.close):
+        for close in (self._callbacks.close, self._handler.close, self._producer.close):
             try:
                 close()
             except Exception:

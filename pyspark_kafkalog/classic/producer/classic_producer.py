@@ -155,19 +155,12 @@ class ClassicProducer:
                 # Whatever the error, send the other brokers' parts.
                 failure = failure or e
                 if isinstance(e, KafkaError) and not isinstance(e, (QueueFull, QueueClosed)):
-                    self._refresh_routes({item.topic for item in items})
+                    self._router.failed({item.topic for item in items})
         if failure is not None:
             if left:
                 logger.error("%d event(s) were not sent: their broker is dead, and %s", len(left), failure)
             raise failure
         return left
-
-    def _refresh_routes(self, topics: set[str]) -> None:
-        for topic in topics:
-            try:
-                self._router.failed(topic)
-            except KafkaError as e:
-                logger.warning("%s: the brokers cannot be looked up: %s", topic, e)
 
     def _send_elsewhere(self, items: Sequence[QueueItem]) -> None:
         """Waits until another broker accepts a dead one's items; on a thread of the pool."""

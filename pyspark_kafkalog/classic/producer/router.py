@@ -6,11 +6,12 @@ on today's. Without a key the partition is random.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -20,7 +21,7 @@ from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07, ClassicProducerConfig
 from pyspark_kafkalog.config.client_config import ClientConfig
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, error_for, reason
+from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for, reason
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, RegistryLayout, layout_of
@@ -32,6 +33,8 @@ from pyspark_kafkalog.zookeeper.registries import (
     watch_topic,
 )
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession, session_of
+
+_log = logging.getLogger(__name__)
 
 _INT_BITS, _LONG_BITS = 32, 64
 
@@ -256,7 +259,7 @@ class RandomRouter:
     def route(self, topic: str, key: Any) -> Destination:  # noqa: ARG002  (as `PartitionRouter`)
         return Destination(self._random.choice(self._brokers), ANY_PARTITION)
 
-    def failed(self, topic: str) -> None: ...
+    def failed(self, topics: Iterable[str]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -283,8 +286,12 @@ class PartitionRouter:
         text = f"{topic}: broker {chosen.broker} of the chosen partition is not live"
         raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, text)
 
-    def failed(self, topic: str) -> None:
-        self._directory.refresh(topic)
+    def failed(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            try:
+                self._directory.refresh(topic)
+            except KafkaError as e:
+                _log.warning("%s: the brokers to send to cannot be looked up: %s", topic, e)
 
     def close(self) -> None:
         self._directory.close()
