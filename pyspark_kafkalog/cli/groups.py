@@ -278,7 +278,6 @@ def _new_offsets(
     target: Target,
     stored: Mapping[TopicPartition, int],
 ) -> Mapping[TopicPartition, int]:
-    """Raises `OffsetOutOfRange` for a position outside the log."""
     first, last = (logs.resolve(partitions, end) for end in (EARLIEST, LATEST))
     if isinstance(target, dict):
         offsets: Mapping[TopicPartition, int] = target

@@ -62,9 +62,7 @@ T = TypeVar("T")
 
 _TOPIC_RESOURCE = 2
 _DEFAULT_SOURCES = frozenset({4, 5})  # ConfigSource: a broker's static configuration, and Kafka's default
-_DEFAULTS_VERSION = 4
-"""Since this version of CreateTopics brokers have default numbers of partitions and replicas."""
-
+_DEFAULTS_VERSION = 4  # since this version of CreateTopics brokers have default partitions and replicas
 _TOPIC_STATES_VERSION = 6  # since this version DeleteTopics has structs instead of a list of names
 
 

@@ -45,18 +45,15 @@ logger = logging.getLogger(__name__)
 
 Address = tuple[str, int]
 
-REACHED: set[Address] = set()
-"""Addresses to which this process has had a connection; others may be mistakes."""
+REACHED: set[Address] = set()  # addresses to which this process has had a connection; others may be mistakes
 
 _FIRST_API_VERSIONS = 3  # brokers since 2.4 know this version; older ones respond with the versions they know
-_SPOKEN_SINCE = {ApiKey.PRODUCE: 3}
-"""Oldest version chosen by default. Older ones carry message sets; callers must name them."""
+_SPOKEN_SINCE = {ApiKey.PRODUCE: 3}  # by default; older versions carry message sets, and callers name them
 
 _SECURED = ("SSL", "SASL_SSL")
 _CLOSED_BY_CHANCE = 5
 _TLS_ALERT = 0x1503  # first two bytes of a TLS alert, with which a TLS port may answer plain text
-_RENEWED_BETWEEN = 0.85, 0.95
-"""A login is renewed between these fractions of its lifetime, as in Kafka's Java clients."""
+_RENEWED_BETWEEN = 0.85, 0.95  # fractions of a login's lifetime, as in Kafka's Java clients
 _LEAST_PAUSE_SECONDS = 1.0  # minimum between logins of one connection; Kafka refuses earlier ones
 
 _SPOKEN_UP_TO = {
@@ -456,7 +453,6 @@ class Connection:
         return AuthenticationFailed(f"{self.peer}: this port speaks TLS: set {option} to SSL or SASL_SSL")
 
     def _requested_versions(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
-        """Request the broker's versions; again in an older version if it does not know ours."""
         answer = self._ask_versions(_FIRST_API_VERSIONS, deadline)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             known = [entry.max_version for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
@@ -515,7 +511,6 @@ class ConnectionPool:
         return min(usable, key=lambda connection: connection.in_flight, default=None)
 
     def drop_lost(self) -> None:
-        """Drop connections that the other side has closed."""
         for address in list(self._open):
             connection = self.existing(address)
             if connection is not None:

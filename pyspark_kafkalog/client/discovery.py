@@ -50,8 +50,7 @@ _DEAD_SECONDS = 20.0  # by then a broker that died is no longer in the metadata 
 _WARN_AFTER_SECONDS = 3.0  # when a warning says that it is still trying; a starting broker is up by then
 _NEW_TRY_AFTER_SECONDS = 5.0  # after such a pause, and an attempt, a failure belongs to the user's next call
 _LEAST_REPLICA_SECONDS = 1.0
-_ANSWERED: set[tuple[Address, ...]] = set()
-"""Bootstrap servers that have responded to this process; a stream looks up brokers repeatedly."""
+_ANSWERED: set[tuple[Address, ...]] = set()  # bootstrap servers that have responded to this process
 
 _ALL = "all brokers"  # of whose outage `Outages` is told
 _NULL_IS_ALL_SINCE, _CREATION_ASKED_SINCE = 1, 4

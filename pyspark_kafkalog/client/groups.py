@@ -40,9 +40,7 @@ _KEYS_VERSION = 4  # since this version FindCoordinator has lists of keys
 _CALLED = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 T = TypeVar("T")
-_ALL_VERSION, _GROUPS_VERSION = 2, 8
-"""Since these versions OffsetFetch can request all offsets of a group, and several groups."""
-
+_ALL_VERSION, _GROUPS_VERSION = 2, 8  # since these OffsetFetch can request all of a group, and several groups
 _STABLE_VERSION = 7  # since this version OffsetFetch can wait for offsets in open transactions
 
 _NOT_A_MEMBER = frozenset({

@@ -100,7 +100,6 @@ def pem(certificates: tuple[bytes, ...]) -> bytes:
 
 
 def _is_pkcs12(data: bytes) -> bool:
-    """False for PEM; `_Unreadable` for neither."""
     if data.startswith(_JCEKS):
         raise _Unreadable(
             "it is a JCEKS store; convert it: keytool -importkeystore -srcstoretype JCEKS -srckeystore OLD "

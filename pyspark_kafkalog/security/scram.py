@@ -15,11 +15,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MECHANISMS: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""Mechanisms with hashlib's name of their hash."""
-
-MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
-"""Accepted by clients: fewer make guessing cheap, more would take seconds."""
+MECHANISMS: Mapping[str, str] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}  # hashlib's names
+MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000  # fewer make guessing cheap, more would take seconds
 
 _SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?", re.DOTALL)
 _SERVER_FINAL = re.compile(r"(?:v=([A-Za-z0-9+/=]+)|e=([^,]*))(?:,.*)?", re.DOTALL)

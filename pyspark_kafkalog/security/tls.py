@@ -198,7 +198,6 @@ def _store(
 
 
 def _trust(context: ssl.SSLContext, config: TlsProperties, named: Named) -> bool:
-    """False if no certificates are configured."""
     names = "ssl.truststore.location", "ssl.truststore.certificates"
     store = _store(config.ssl_truststore_location, config.ssl_truststore_certificates, names, named)
     if store is None:

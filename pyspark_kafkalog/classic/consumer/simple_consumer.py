@@ -55,15 +55,14 @@ from pyspark_kafkalog.types import (
 from pyspark_kafkalog.zookeeper.registries import ZooKeeperGroup
 
 _TIMES_SINCE = 1  # first version of ListOffsets with one offset per time instead of segment offsets
-_TRANSACTIONS_SINCE = 2
-"""First version of ListOffsets with isolation levels; older brokers have no transactions."""
+_TRANSACTIONS_SINCE = 2  # first version with isolation levels; older brokers have no transactions
 
 T = TypeVar("T")
 
 FETCH_SIZE = 300 * 1024  # in bytes; 0.7's ``fetch.size``
 
+# Reopen a broken connection once, as 0.7's consumer does.
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
-"""Reopen a broken connection once, as 0.7's consumer does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +350,6 @@ class SimpleConsumer:
         )
 
     def _zookeeper_group(self, group: str, partitions: Iterable[TopicPartition]) -> ZooKeeperGroup | None:
-        """None if offsets are in Kafka only."""
         config = self.config
         if not isinstance(config, ConnectorConfig) or (
             config.offsets_storage == KAFKA and not config.dual_commit
