@@ -123,9 +123,8 @@ class Rates:
 
 
 def rates_between(before: Snapshot | None, now: Snapshot) -> Rates:
-    """Growth of each partition whose end is known in both, unless it was recreated in between.
-
-    Only existing offsets count: if a new owner's log begins above the old end, the gap is not growth.
+    """Growth of each partition whose end is known in both, unless it was recreated in between. Only existing
+    offsets count: if a new owner's log begins above the old end, the gap is not growth.
     """
     if before is None or now.at_ms <= before.at_ms:
         return Rates()

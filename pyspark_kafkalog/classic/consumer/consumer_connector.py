@@ -38,7 +38,6 @@ _STOP_SECONDS = 10.0
 
 class OwnedPartitions:
     """*Thread-safe.* The `RebalanceListener` of a `GroupMember`. `_lock` guards partitions and fetchers.
-
     `_committing` is held during a commit, so that none ends after the partition got another owner.
     """
 

@@ -22,9 +22,8 @@ T = TypeVar("T")
 
 
 class ZooKeeperOffsets:
-    """*Thread-safe.* Offsets in a group's ``offsets`` znodes, of either layout. Uses its owner's session.
-
-    In every store `load` omits partitions without an offset, and a `save` that fails may have stored some.
+    """*Thread-safe.* Offsets in a group's ``offsets`` znodes, of either layout. Uses its owner's session. In
+    every store `load` omits partitions without an offset, and a `save` that fails may have stored some.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, group: str) -> None:
@@ -46,7 +45,6 @@ class ZooKeeperOffsets:
 
 class KafkaOffsets:
     """*Thread-safe: one call at a time.* Offsets in ``__consumer_offsets``, through the group's coordinator.
-
     A call is retried while the coordinator loads or moves; ``bootstrap`` returns addresses to connect to.
     """
 

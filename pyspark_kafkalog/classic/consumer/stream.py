@@ -175,9 +175,8 @@ Chunk: TypeAlias = MessageSet | KafkaError | int
 
 
 class OwnedPartition:
-    """Positions of a partition from claim to release; any thread may read them.
-
-    The fetcher's thread writes `fetch_offset`, None until known; the stream the others, under its lock.
+    """Positions of a partition from claim to release; any thread may read them. The fetcher's thread writes
+    `fetch_offset`, None until known; the stream the others, under its lock.
     """
 
     def __init__(self, key: PartitionKey, broker: int, stream: MessageStream, offset: int | None) -> None:

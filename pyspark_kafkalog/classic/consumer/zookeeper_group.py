@@ -23,7 +23,6 @@ def range_assign(
     partitions: Iterable[P], threads: Iterable[str], *, order: Callable[[P], Any] | None = None
 ) -> dict[str, list[P]]:
     """``P // C`` of the sorted partitions to each sorted thread, in ranges; the first ``P % C`` get one more.
-
     Names of 0.7 sort as strings, ``10-0`` before ``2-0``, which keeps a broker's partitions together.
     """
     in_order = sorted(set(partitions), key=order)  # type: ignore[type-var,arg-type]
@@ -143,9 +142,8 @@ class GroupMember:
         self._since_ms = clock.time_ms()
 
     def register(self) -> None:
-        """Joins, or rejoins in a new session, dropping partitions of the old one.
-
-        Raises `ConsumerIdInUse`, also until the old session expires. After `ConnectionLost` call it again.
+        """Joins, or rejoins in a new session, dropping partitions of the old one. Raises `ConsumerIdInUse`,
+        also until the old session expires. After `ConnectionLost` call it again.
         """
         self._holder.abandon(list(self.taken))
         self.taken.clear()
@@ -241,9 +239,8 @@ class GroupWatch:
 
 
 class SessionLease:
-    """*Thread-safe.* How long our znodes certainly exist: a session timeout after ZooKeeper's last answer.
-
-    By its own clock, a process that was stopped notices the end before any notification.
+    """*Thread-safe.* How long our znodes certainly exist: a session timeout after ZooKeeper's last answer. By
+    its own clock, a process that was stopped notices the end before any notification.
     """
 
     def __init__(self, seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:

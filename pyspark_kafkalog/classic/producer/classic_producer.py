@@ -250,9 +250,8 @@ Channel = SyncChannel | AsyncChannel
 
 
 class ProducerPool:
-    """*Thread-safe: its lock guards the channels by broker.*
-
-    A dead broker's channel is closed on its own thread; its queued events go to ``send_elsewhere``.
+    """*Thread-safe: its lock guards the channels by broker.* A dead broker's channel is closed on its own
+    thread; its queued events go to ``send_elsewhere``.
     """
 
     def __init__(

@@ -128,9 +128,8 @@ class BrokerDirectory(ABC):
 
 
 class ZooKeeperDirectory(BrokerDirectory):
-    """Reads the registries, and again when a watch fires.
-
-    A new topic goes to the first partition of every live broker, which creates it.
+    """Reads the registries, and again when a watch fires. A new topic goes to the first partition of every
+    live broker, which creates it.
     """
 
     def __init__(self, session: ZooKeeperSession, layout: RegistryLayout, first_partition: int) -> None:
