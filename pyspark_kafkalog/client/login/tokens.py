@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pyspark_kafkalog.client.transport import reason_of
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
@@ -40,20 +40,6 @@ class Token(NamedTuple):
 
     text: str
     expires_at: float
-
-
-class TokenSource(Protocol):
-    """A source of tokens; hashable, because a process caches one token of each."""
-
-    @property
-    def option(self) -> str:
-        """The option that names it, for errors."""
-
-    @property
-    def secrets(self) -> tuple[str, ...]: ...
-
-    def fetch(self, seconds: float) -> Token:
-        """A new token. Raises `AuthenticationFailed`, `InvalidConfig`, `EndpointUnreachable`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -317,6 +303,10 @@ class IamSource:
                 f"{self.option} and the AWS credentials of this machine"
             ) from None
         return Token(text, expires_ms / 1000)
+
+
+TokenSource = EndpointSource | FileSource | FunctionSource | IamSource
+"""Hashable, as a process caches one token of each. ``option`` names it in errors."""
 
 
 def _provider() -> Any:

@@ -15,7 +15,7 @@ def test_the_busiest_topics_and_the_groups_with_the_largest_lag_are_kept() -> No
     added(history, 0, {f"t{n}": float(n) for n in many}, {f"g{n}": n for n in many})
     assert (history.topic("t50"), history.topic("t49")) == ([50.0], [None])
     assert (history.group("g50"), history.group("g49")) == ([50], [None])
-    assert (history.rates(), history.lags()) == ([sum(many)], [sum(many)])
+    assert [(moment.rate, moment.lag) for moment in history.moments] == [(sum(many), sum(many))]
 
 
 def test_a_moment_without_an_answer_is_a_gap() -> None:
@@ -23,9 +23,8 @@ def test_a_moment_without_an_answer_is_a_gap() -> None:
     added(history, 0, {"t": 2.0}, {"g": 1})
     history.skip(5000)
     added(history, 2, {"t": 4.0}, {"g": None})
-    assert history.times() == [0, 5000, 10_000]
-    assert history.rates() == [2.0, None, 4.0]
-    assert history.lags() == [1, None, None]
+    found = [(moment.at_ms, moment.rate, moment.lag) for moment in history.moments]
+    assert found == [(0, 2.0, 1), (5000, None, None), (10_000, 4.0, None)]
     assert history.topic("t") == [2.0, None, 4.0]
 
 
@@ -37,7 +36,7 @@ def test_short_lines_have_the_largest_value_of_each_part_and_move_without_changi
     assert line == [float(n) for n in range(5, MOMENTS, 6)]
     for moment in range(MOMENTS, MOMENTS + 6):
         added(history, moment, {"t": float(moment)}, {})
-    assert len(history.times()) == MOMENTS
+    assert len(history.moments) == MOMENTS
     assert history.topic("t") == [*line[1:], MOMENTS + 5]
     added(history, MOMENTS + 6, {"t": 9999.0}, {})
     assert history.topic("t") == [*line[1:], MOMENTS + 5, 9999.0]
