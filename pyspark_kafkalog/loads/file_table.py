@@ -177,7 +177,7 @@ def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
-def check_rows(number: int, place: str, read: int | None, wrote: int, rows: int) -> None:
+def check_rows(number: int, place: str, read: int | None, wrote: int, rows: int | None) -> None:
     """Compare what the tasks ``read``, if that is known, with what Spark ``wrote`` and what ``place`` holds.
     Raises `ReceiptMismatch`.
     """
