@@ -80,7 +80,7 @@ def test_what_is_not_to_be_trusted_is_refused_in_two_steps(keys: SignedTokens, s
     ("claims", "why"),
     [
         ({**OURS, "iss": "https://other"}, r"its issuer \(iss\) is not sasl\.oauthbearer\.expected\.issuer"),
-        ({**OURS, "aud": ["you"]}, r"its audience \(aud\) is not one of sasl\.oauthbearer\.expected\.audience"),
+        ({**OURS, "aud": ["you"]}, r"its audience \(aud\) is not one of sasl\.oauthbearer\.expected\."),
         ({"iss": "https://issuer"}, 'missing the "aud" claim'),
         ({**OURS, "alg": "ES256"}, "its algorithm does not fit its key"),
         ({**OURS, "kid": "none"}, "a key that the endpoint does not have"),
