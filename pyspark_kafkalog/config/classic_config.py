@@ -78,11 +78,11 @@ class Connection07Config(Config):
     """A connection to one broker; 0.7's names and defaults."""
 
     protocol: str = prop(
-        "protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
+        "protocol", PROTOCOL_07, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
         doc="Wire protocol: 0.7's, for a broker's KAFKA07 listener, or that since 0.8.",
     )  # fmt: skip
     client_id: str = prop(
-        "clientid", "kafkalog", str, aliases=("client.id",),
+        "clientid", "kafkalog", aliases=("client.id",),
         doc="Client name in requests on the wire since 0.8, for the broker's logs.",
     )  # fmt: skip
     connect_timeout_ms: int = prop(
@@ -178,11 +178,11 @@ class SimpleConsumerConfig(Client07Config):
 @dataclass(frozen=True)
 class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     group_id: str = prop(
-        "groupid", "group1", str, aliases=("group.id",), check=znode_name, section="The group",
+        "groupid", "group1", aliases=("group.id",), check=znode_name, section="The group",
         doc="Consumers with the same group share the partitions: each message goes to one of them.",
     )  # fmt: skip
     consumer_id: str | None = prop(
-        "consumerid", None, str, aliases=("consumer.id",), check=znode_name,
+        "consumerid", None, aliases=("consumer.id",), check=znode_name,
         doc="Name of this consumer in the group; not set: host name, time and a random number.",
     )  # fmt: skip
     rebalance_retries_max: int = prop(
@@ -196,7 +196,7 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
         doc="Longest wait between these attempts; it ends when the owner releases the partitions.",
     )  # fmt: skip
     assignment_strategy: str = prop(
-        "partition.assignment.strategy", RANGE, str, check=one_of(RANGE, RANGE_BY_BROKER),
+        "partition.assignment.strategy", RANGE, check=one_of(RANGE, RANGE_BY_BROKER),
         doc="range-by-broker (not in Kafka): with protocol=0.8 consumers get ranges of a topic's partitions "
             "by leader, so that each reads from few brokers, once all consumers of the group have it. "
             "0.7's ranges are always so.",
@@ -216,8 +216,7 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
         doc="Wait before the next fetch from a broker that had nothing new.",
     )  # fmt: skip
     auto_offset_reset: str = prop(
-        "autooffset.reset", SMALLEST, str, aliases=("auto.offset.reset",),
-        check=one_of(SMALLEST, LARGEST, NONE),
+        "autooffset.reset", SMALLEST, aliases=("auto.offset.reset",), check=one_of(SMALLEST, LARGEST, NONE),
         doc="Where to start if the group's offset is missing or not in the log: the log's start, its end, "
             "or (none) an error for the stream.",
     )  # fmt: skip
@@ -234,7 +233,7 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
         unit="ms", doc="Time between two automatic commits.",
     )  # fmt: skip
     offsets_storage: str = prop(
-        "offsets.storage", ZOOKEEPER, str, check=one_of(ZOOKEEPER, KAFKA),
+        "offsets.storage", ZOOKEEPER, check=one_of(ZOOKEEPER, KAFKA),
         doc="Where offsets are stored. kafka: in the brokers' __consumer_offsets; not with protocol=0.7.",
     )  # fmt: skip
     dual_commit: bool = prop(
@@ -273,10 +272,10 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
 class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
     """A Spark read from Kafka 0.7; needs either ``zookeeper.connect`` or ``broker.list``."""
 
-    protocol: str = prop("protocol", PROTOCOL_07, str, check=one_of(PROTOCOL_07), doc="Wire protocol.")
+    protocol: str = prop("protocol", PROTOCOL_07, check=one_of(PROTOCOL_07), doc="Wire protocol.")
     # Offsets are stored by broker id, which must not depend on the position in the list.
     broker_list: str | None = prop(
-        "broker.list", None, str, check=numbered_broker_list, doc="Brokers to read from, without ZooKeeper."
+        "broker.list", None, check=numbered_broker_list, doc="Brokers to read from, without ZooKeeper."
     )  # fmt: skip
     fetch_size: int = prop_of(ConnectorConfig, "fetch_size")
 
@@ -368,7 +367,7 @@ class AsyncProducerConfig(SyncProducerConfig):
         doc="Wait before the first retry; doubled for each further one, up to ten times as long.",
     )  # fmt: skip
     compression_codec: str = prop(
-        "compression.codec", "none", str, check=one_of(*_CODECS), section="Messages",
+        "compression.codec", "none", check=one_of(*_CODECS), section="Messages",
         doc="Codec for the messages of a request, by name or number. 0.7 has none (0), gzip (1) and snappy "
             "(2).",
     )  # fmt: skip
@@ -376,19 +375,19 @@ class AsyncProducerConfig(SyncProducerConfig):
         "compressed.topics", (), tuple, doc="Topics to compress; empty: all.",
     )  # fmt: skip
     serializer_class: str = prop(
-        "serializer.class", "kafka.serializer.DefaultEncoder", str, check=not_empty,
+        "serializer.class", "kafka.serializer.DefaultEncoder", check=not_empty,
         doc="Encoder of events: a Python class as package.module.Class, kafka.serializer.StringEncoder, or "
             "the default, which takes bytes unchanged.",
     )  # fmt: skip
     event_handler: str | None = prop(
-        "event.handler", None, str, check=not_empty, section="Hooks (producer.type=async)",
+        "event.handler", None, check=not_empty, section="Hooks (producer.type=async)",
         doc="Class that handles the batches instead of serialising, compressing and sending them.",
     )  # fmt: skip
     event_handler_props: tuple[str, ...] = prop(
         "event.handler.props", (), tuple, check=handler_properties, doc="Arguments of its init method.",
     )  # fmt: skip
     callback_handler: str | None = prop(
-        "callback.handler", None, str, check=not_empty,
+        "callback.handler", None, check=not_empty,
         doc="Class called at each stage of the queue, which may change the events.",
     )  # fmt: skip
     callback_handler_props: tuple[str, ...] = prop(
@@ -418,16 +417,16 @@ class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
     """The producer that finds brokers and selects among them."""
 
     producer_type: str = prop(
-        "producer.type", "sync", str, check=one_of("sync", "async"), section="The producer",
+        "producer.type", "sync", check=one_of("sync", "async"), section="The producer",
         doc="Whether sends return when the broker has the messages (sync), or when they are queued (async).",
     )  # fmt: skip
     broker_list: str | None = prop(
-        "broker.list", None, str, aliases=("metadata.broker.list", "bootstrap.servers"), check=broker_list,
+        "broker.list", None, aliases=("metadata.broker.list", "bootstrap.servers"), check=broker_list,
         doc="The brokers, without ZooKeeper. 0.7's wire sends to a random partition of a random one; "
             "today's uses them for the first connection, ids optional.",
     )  # fmt: skip
     partitioner_class: str | None = prop(
-        "partitioner.class", None, str, check=not_empty,
+        "partitioner.class", None, check=not_empty,
         doc="Class that chooses a partition by the key. Not set: Java's String.hashCode on 0.7's wire, "
             "murmur2 on today's; random without a key.",
     )  # fmt: skip

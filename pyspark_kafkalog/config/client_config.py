@@ -77,8 +77,7 @@ class ConnectionConfig(Config):
         doc="Brokers for the first connection; the others are found through them.",
     )  # fmt: skip
     client_id: str = prop(
-        "client.id", "kafkalog", str, check=not_empty,
-        doc="Client name in every request, for the broker's logs.",
+        "client.id", "kafkalog", check=not_empty, doc="Client name in every request, for the broker's logs.",
     )  # fmt: skip
     request_timeout_ms: int = prop(
         "request.timeout.ms", 30_000, int, check=positive_int, unit="ms",
@@ -122,12 +121,12 @@ class ConnectionConfig(Config):
             "log the request as an error, 0.9 never answers it).",
     )  # fmt: skip
     broker_version_fallback: str | None = prop(
-        "broker.version.fallback", None, str, check=_old_release,
+        "broker.version.fallback", None, check=_old_release,
         doc="Release of brokers before Kafka 0.10, if they close the connection on that request or do not "
             "answer within a quarter of socket.connection.setup.timeout.ms.",
     )  # fmt: skip
     security_protocol: str = prop(
-        "security.protocol", "PLAINTEXT", str, check=_protocol,
+        "security.protocol", "PLAINTEXT", check=_protocol,
         doc="Protection of connections: SSL and SASL_SSL use TLS, SASL_PLAINTEXT and SASL_SSL a login.",
     )  # fmt: skip
 
@@ -232,12 +231,12 @@ class ConsumerConfig(ClientConfig):
         doc="Data of one partition in one response. A larger first batch is sent anyway.",
     )  # fmt: skip
     client_rack: str = prop(
-        "client.rack", "", str,
+        "client.rack", "",
         doc="Where this client is, as in the brokers' broker.rack: with a replica.selector.class the leader "
             "names a replica there to read from (KIP-392).",
     )  # fmt: skip
     isolation_level: str = prop(
-        "isolation.level", "read_uncommitted", str, check=one_of("read_uncommitted", "read_committed"),
+        "isolation.level", "read_uncommitted", check=one_of("read_uncommitted", "read_committed"),
         section="Records", doc="Whether records of open and aborted transactions are read.",
     )  # fmt: skip
 
@@ -270,17 +269,17 @@ _strategies = Check(
 @dataclass(frozen=True)
 class GroupConsumerConfig(ConsumerConfig):
     group_id: str | None = prop(
-        "group.id", None, str, check=not_empty, section="The group",
+        "group.id", None, check=not_empty, section="The group",
         doc="Consumers with the same group share the partitions of their topics. Not set: only assign(), "
             "and nothing is committed.",
     )  # fmt: skip
     group_instance_id: str | None = prop(
-        "group.instance.id", None, str, check=not_empty,
+        "group.instance.id", None, check=not_empty,
         doc="Name of a static member, different for each: restarted within session.timeout.ms it keeps its "
             "partitions without a rebalance.",
     )  # fmt: skip
     group_protocol: str = prop(
-        "group.protocol", CLASSIC, str, check=one_of(CLASSIC, CONSUMER),
+        "group.protocol", CLASSIC, check=one_of(CLASSIC, CONSUMER),
         doc="classic: the members assign the partitions. consumer: the broker does (KIP-848; Kafka 4.0 or "
             "later, and the bundled broker). A group can change member by member.",
     )  # fmt: skip
@@ -292,7 +291,7 @@ class GroupConsumerConfig(ConsumerConfig):
             "cooperative. Java's class names are accepted.",
     )  # fmt: skip
     group_remote_assignor: str | None = prop(
-        "group.remote.assignor", None, str, check=not_empty,
+        "group.remote.assignor", None, check=not_empty,
         doc="With group.protocol=consumer: the broker's assignor, uniform or range. Not set: the broker "
             "chooses.",
     )  # fmt: skip
@@ -316,7 +315,7 @@ class GroupConsumerConfig(ConsumerConfig):
         doc="Most records that one poll() returns.",
     )  # fmt: skip
     auto_offset_reset: str = prop(
-        "auto.offset.reset", LATEST, str, check=one_of(EARLIEST, LATEST, NONE), section="Offsets",
+        "auto.offset.reset", LATEST, check=one_of(EARLIEST, LATEST, NONE), section="Offsets",
         doc="Where to start if the group's offset is missing or not in the log: the log's start, its end, "
             "or (none) an error.",
     )  # fmt: skip

@@ -52,17 +52,17 @@ class MirrorConfig(Config):
         doc="Names of the clusters to read; properties of each begin with source.<name>.",
     )  # fmt: skip
     target_protocol: str = prop(
-        "target.protocol", PROTOCOL_08, str, check=one_of(PROTOCOL_07, PROTOCOL_08),
+        "target.protocol", PROTOCOL_08, check=one_of(PROTOCOL_07, PROTOCOL_08),
         doc="Wire protocol of the target: 0.8 with the properties of Producer, 0.7 with those of "
             "ClassicProducer.",
     )  # fmt: skip
     whitelist: str | None = prop(
-        "whitelist", None, str, check=not_empty,
+        "whitelist", None, check=not_empty,
         doc="Regular expression for topics to mirror, including later ones; a comma means or. Set this or "
             "blacklist.",
     )  # fmt: skip
     blacklist: str | None = prop(
-        "blacklist", None, str, check=not_empty, doc="Regular expression for topics not to mirror.",
+        "blacklist", None, check=not_empty, doc="Regular expression for topics not to mirror.",
     )  # fmt: skip
     exclude_internal_topics: bool = prop(
         "exclude.internal.topics", True, bool, doc="Never mirror __consumer_offsets and __transaction_state.",
@@ -81,7 +81,7 @@ class MirrorConfig(Config):
         doc="Stop without committing if the target rejects a message. false: log, count and lose it.",
     )  # fmt: skip
     partition_assignment: str = prop(
-        "partition.assignment", BY_KEY, str, check=one_of(BY_KEY, AS_SOURCE),
+        "partition.assignment", BY_KEY, check=one_of(BY_KEY, AS_SOURCE),
         doc="By the message's key (any partition without one), or by the source partition modulo the "
             "target's number of partitions, which keeps each partition's order.",
     )  # fmt: skip
@@ -113,7 +113,7 @@ class BrokersSourceConfig(GroupConsumerConfig):
 
     isolation_level: str = _COMMITTED
     auto_offset_reset: str = prop(
-        "auto.offset.reset", EARLIEST, str, check=one_of(EARLIEST, LATEST, GROUP_NONE), section="Offsets",
+        "auto.offset.reset", EARLIEST, check=one_of(EARLIEST, LATEST, GROUP_NONE), section="Offsets",
         doc="Where to start if the group's offset is missing or not in the log: the log's start, its end, "
             "or (none) an error.",
     )  # fmt: skip

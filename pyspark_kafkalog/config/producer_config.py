@@ -35,7 +35,7 @@ class ProducerConfig(ClientConfig):
     """The producer's properties; Kafka's names and defaults."""
 
     acks: str = prop(
-        "acks", "all", str, check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),
+        "acks", "all", check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),
         section="Delivery",
         doc="When the broker confirms: once all in-sync replicas (all, -1) or the leader (1) have the "
             "batch, or never (0).",
@@ -75,7 +75,7 @@ class ProducerConfig(ClientConfig):
         unit="bytes", doc="Memory for records that are not delivered yet; above it send() waits.",
     )  # fmt: skip
     compression_type: str = prop(
-        "compression.type", "none", str, aliases=("compression.codec",),
+        "compression.type", "none", aliases=("compression.codec",),
         check=one_of(*(codec.name.lower() for codec in Codec)),
         doc="Codec of the batches; each is compressed as a whole.",
     )  # fmt: skip
@@ -84,7 +84,7 @@ class ProducerConfig(ClientConfig):
         doc="The codec's level; not set: the codec's default. gzip 1-9, lz4 0-16, zstd 1-22.",
     )  # fmt: skip
     message_format: str = prop(
-        "message.format", None, str, check=one_of(*MAGICS),
+        "message.format", None, check=one_of(*MAGICS),
         doc="Record batches, v2 (Kafka 0.11 and later), or older message sets: v1 (0.10) and v0 (0.8, 0.9), "
             "without headers, zstd and idempotence; v0 drops timestamps, too. Not set: v2, or the newest "
             "that brokers of broker.version.fallback accept.",
@@ -98,7 +98,7 @@ class ProducerConfig(ClientConfig):
         doc="Data after which records without a key go to another partition; 0: batch.size.",
     )  # fmt: skip
     transactional_id: str | None = prop(
-        "transactional.id", None, str, check=not_empty, section="Transactions",
+        "transactional.id", None, check=not_empty, section="Transactions",
         doc="Name of this producer's transactions across restarts; a newer producer with it fences the "
             "older one. Not set: no transactions. Needs enable.idempotence and Apache Kafka 0.11 or later.",
     )  # fmt: skip

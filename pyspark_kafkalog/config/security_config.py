@@ -28,52 +28,50 @@ class TlsConfig(Config):
     """TLS of a client. Used only with `security.protocol` SSL and SASL_SSL."""
 
     ssl_truststore_location: str | None = prop(
-        "ssl.truststore.location", None, str, aliases=("ssl.ca.location",), section="TLS",
+        "ssl.truststore.location", None, aliases=("ssl.ca.location",), section="TLS",
         doc="File with the authorities of the brokers' certificates: PEM, PKCS12 or JKS. By default the "
             "system's authorities.",
     )  # fmt: skip
     ssl_truststore_password: str | None = prop(
-        "ssl.truststore.password", None, str, doc="Password of that file; JKS opens without one.",
+        "ssl.truststore.password", None, doc="Password of that file; JKS opens without one.",
     )  # fmt: skip
     ssl_truststore_certificates: str | None = prop(
-        "ssl.truststore.certificates", None, str, aliases=("ssl.ca.pem",),
+        "ssl.truststore.certificates", None, aliases=("ssl.ca.pem",),
         doc="The authorities themselves, as PEM; blanks may stand for line ends.",
     )  # fmt: skip
     ssl_truststore_type: str | None = prop(
-        "ssl.truststore.type", None, str,
-        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
+        "ssl.truststore.type", None, doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
     )  # fmt: skip
     ssl_keystore_location: str | None = prop(
-        "ssl.keystore.location", None, str,
+        "ssl.keystore.location", None,
         doc="File with this client's private key and certificate chain, for brokers that ask for a "
             "certificate: PEM, PKCS12 or JKS.",
     )  # fmt: skip
-    ssl_keystore_password: str | None = prop("ssl.keystore.password", None, str, doc="Password of that file.")
+    ssl_keystore_password: str | None = prop("ssl.keystore.password", None, doc="Password of that file.")
     ssl_keystore_type: str | None = prop(
-        "ssl.keystore.type", None, str,
-        doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
+        "ssl.keystore.type", None, doc="JKS, PKCS12 or PEM; ignored, because the file's first bytes tell.",
     )  # fmt: skip
     ssl_key_password: str | None = prop(
-        "ssl.key.password", None, str,
+        "ssl.key.password", None,
         doc="Password of an encrypted private key; by default that of the key store.",
     )  # fmt: skip
     ssl_keystore_key: str | None = prop(
-        "ssl.keystore.key", None, str, aliases=("ssl.key.pem",),
+        "ssl.keystore.key", None, aliases=("ssl.key.pem",),
         doc="The private key itself, as PEM, instead of a file.",
     )  # fmt: skip
     ssl_keystore_certificate_chain: str | None = prop(
-        "ssl.keystore.certificate.chain", None, str, aliases=("ssl.certificate.pem",),
+        "ssl.keystore.certificate.chain", None, aliases=("ssl.certificate.pem",),
         doc="The certificate chain itself, as PEM, instead of a file.",
     )  # fmt: skip
     ssl_certificate_location: str | None = prop(
-        "ssl.certificate.location", None, str,
+        "ssl.certificate.location", None,
         doc="librdkafka's: PEM file with the certificate chain, whose key is in ssl.key.location.",
     )  # fmt: skip
     ssl_key_location: str | None = prop(
-        "ssl.key.location", None, str, doc="librdkafka's: PEM file with the private key.",
+        "ssl.key.location", None, doc="librdkafka's: PEM file with the private key.",
     )  # fmt: skip
     ssl_endpoint_identification_algorithm: str = prop(
-        "ssl.endpoint.identification.algorithm", "https", str, check=one_of("https", "HTTPS", "none", ""),
+        "ssl.endpoint.identification.algorithm", "https", check=one_of("https", "HTTPS", "none", ""),
         doc="https: a broker's certificate must be for the host name connected to. none or empty: any host "
             "name; the authority is still checked.",
     )  # fmt: skip
@@ -82,7 +80,7 @@ class TlsConfig(Config):
         doc="librdkafka's. false: brokers' certificates are not checked at all, for experiments only.",
     )  # fmt: skip
     ssl_protocol: str | None = prop(
-        "ssl.protocol", None, str, check=one_of(*TLS_VERSIONS, "TLS"), doc="Newest TLS version that is used.",
+        "ssl.protocol", None, check=one_of(*TLS_VERSIONS, "TLS"), doc="Newest TLS version that is used.",
     )  # fmt: skip
     ssl_enabled_protocols: tuple[str, ...] = prop(
         "ssl.enabled.protocols", TLS_VERSIONS, tuple, check=tls_versions, doc="TLS versions that are used.",
@@ -112,74 +110,74 @@ class SaslConfig(Config):
     """How a client logs in. Used only as far as `security.protocol` and the mechanism need it."""
 
     sasl_mechanism: str | None = prop(
-        "sasl.mechanism", None, str, aliases=("sasl.mechanisms",), section="Login (SASL)",
+        "sasl.mechanism", None, aliases=("sasl.mechanisms",), section="Login (SASL)",
         doc=f"Mechanism of the login: {', '.join(MECHANISMS)}. Needed with security.protocol=SASL_...",
     )  # fmt: skip
     sasl_jaas_config: str | None = prop(
-        "sasl.jaas.config", None, str,
+        "sasl.jaas.config", None,
         doc='Credentials as a JAAS entry: `...PlainLoginModule required username="u" password="p";`. The '
             "mechanism decides their use, not the module.",
     )  # fmt: skip
     sasl_username: str | None = prop(
-        "sasl.username", None, str, doc="User name for PLAIN and SCRAM, instead of sasl.jaas.config.",
+        "sasl.username", None, doc="User name for PLAIN and SCRAM, instead of sasl.jaas.config.",
     )  # fmt: skip
     sasl_password: str | None = prop(
-        "sasl.password", None, str, doc="Password for PLAIN and SCRAM, instead of sasl.jaas.config.",
+        "sasl.password", None, doc="Password for PLAIN and SCRAM, instead of sasl.jaas.config.",
     )  # fmt: skip
     sasl_oauthbearer_token_endpoint_url: str | None = prop(
-        "sasl.oauthbearer.token.endpoint.url", None, str,
+        "sasl.oauthbearer.token.endpoint.url", None,
         doc="Source of OAUTHBEARER tokens: an HTTP(S) endpoint that grants client credentials, or a file "
             "(`file:/path`) with the token.",
     )  # fmt: skip
     sasl_oauthbearer_client_id: str | None = prop(
-        "sasl.oauthbearer.client.credentials.client.id", None, str, aliases=("sasl.oauthbearer.client.id",),
+        "sasl.oauthbearer.client.credentials.client.id", None, aliases=("sasl.oauthbearer.client.id",),
         doc="Client id at the token endpoint, instead of clientId in sasl.jaas.config.",
     )  # fmt: skip
     sasl_oauthbearer_client_secret: str | None = prop(
-        "sasl.oauthbearer.client.credentials.client.secret", None, str,
+        "sasl.oauthbearer.client.credentials.client.secret", None,
         aliases=("sasl.oauthbearer.client.secret",),
         doc="Client secret at the token endpoint, instead of clientSecret in sasl.jaas.config.",
     )  # fmt: skip
     sasl_oauthbearer_scope: str | None = prop(
-        "sasl.oauthbearer.scope", None, str,
+        "sasl.oauthbearer.scope", None,
         doc="Scope requested at the token endpoint, instead of scope in sasl.jaas.config.",
     )  # fmt: skip
     sasl_oauthbearer_extensions: str | None = prop(
-        "sasl.oauthbearer.extensions", None, str, doc="Extensions sent with the token: key=value,key=value.",
+        "sasl.oauthbearer.extensions", None, doc="Extensions sent with the token: key=value,key=value.",
     )  # fmt: skip
     sasl_oauthbearer_header_urlencode: bool = prop(
         "sasl.oauthbearer.header.urlencode", False, bool,
         doc="Percent-encode client id and secret in the Authorization header.",
     )  # fmt: skip
     sasl_oauthbearer_method: str | None = prop(
-        "sasl.oauthbearer.method", None, str, doc="librdkafka's: oidc is a token endpoint, the default here.",
+        "sasl.oauthbearer.method", None, doc="librdkafka's: oidc is a token endpoint, the default here.",
     )  # fmt: skip
     sasl_oauthbearer_jwt_retriever_class: str | None = prop(
-        "sasl.oauthbearer.jwt.retriever.class", None, str,
+        "sasl.oauthbearer.jwt.retriever.class", None,
         doc="Kafka's ClientCredentialsJwtRetriever, FileJwtRetriever or DefaultJwtRetriever; the token "
             "endpoint's address decides.",
     )  # fmt: skip
     sasl_login_callback_handler_class: str | None = prop(
-        "sasl.login.callback.handler.class", None, str,
+        "sasl.login.callback.handler.class", None,
         doc="Source of OAUTHBEARER tokens: Kafka's OAuthBearerLoginCallbackHandler (the token endpoint), or "
             "a Python `module:function` that returns the token, alone or with its expiry in seconds since "
             "1970.",
     )  # fmt: skip
     sasl_client_callback_handler_class: str | None = prop(
-        "sasl.client.callback.handler.class", None, str,
+        "sasl.client.callback.handler.class", None,
         doc="IAMClientCallbackHandler with AWS_MSK_IAM; other classes cannot be used from Python.",
     )  # fmt: skip
     sasl_kerberos_service_name: str | None = prop(
-        "sasl.kerberos.service.name", None, str,
+        "sasl.kerberos.service.name", None,
         doc="Service name in the brokers' Kerberos principals, often kafka; instead of serviceName in "
             "sasl.jaas.config.",
     )  # fmt: skip
     sasl_kerberos_principal: str | None = prop(
-        "sasl.kerberos.principal", None, str,
+        "sasl.kerberos.principal", None,
         doc="The client's Kerberos principal, instead of principal in sasl.jaas.config.",
     )  # fmt: skip
     sasl_kerberos_keytab: str | None = prop(
-        "sasl.kerberos.keytab", None, str,
+        "sasl.kerberos.keytab", None,
         doc="File with that principal's keys, instead of keyTab in sasl.jaas.config. By default the ticket "
             "cache of kinit is used.",
     )  # fmt: skip
@@ -217,7 +215,7 @@ class ProvidersConfig(Config):
             "content). Other names need a class.",
     )  # fmt: skip
     config_provider_settings: str | None = prop(
-        "config.providers.*", None, str,
+        "config.providers.*", None,
         doc="`config.providers.NAME.class`: Kafka's EnvVarConfigProvider, FileConfigProvider or "
             "DirectoryConfigProvider. `config.providers.NAME.param.allowed.paths`: directories and files "
             "that may be read. `config.providers.NAME.param.allowlist.pattern`: regular expression for the "

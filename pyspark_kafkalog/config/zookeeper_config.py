@@ -54,7 +54,7 @@ class ZooKeeperConfig(ProvidersConfig):
     """How the brokers and clients of a cluster use ZooKeeper."""
 
     zookeeper_connect: str | None = prop(
-        "zookeeper.connect", None, str, aliases=("zk.connect",), check=connect_string, section="ZooKeeper",
+        "zookeeper.connect", None, aliases=("zk.connect",), check=connect_string, section="ZooKeeper",
         doc="ZooKeeper servers, where brokers and consumers of a cluster find each other. Not set: without "
             "ZooKeeper.",
     )  # fmt: skip
@@ -68,48 +68,48 @@ class ZooKeeperConfig(ProvidersConfig):
         check=positive_int, unit="ms", doc="Time limit for connecting, and for one operation.",
     )  # fmt: skip
     zookeeper_prefix: str = prop(
-        "zookeeper.prefix", "/kafka", str, check=path_prefix,
+        "zookeeper.prefix", "/kafka", check=path_prefix,
         doc="Path below the chroot for the JSON registries of today's wire.",
     )  # fmt: skip
     zookeeper_prefix_07: str = prop(
-        "zookeeper.prefix.07", "/", str, check=path_prefix,
+        "zookeeper.prefix.07", "/", check=path_prefix,
         doc="Path for the plain-text registries of 0.7's wire; 0.7's own clients only use the root.",
     )  # fmt: skip
     zookeeper_ssl_client_enable: bool = prop(
         "zookeeper.ssl.client.enable", False, bool, doc="Connect with TLS, to ZooKeeper's secureClientPort.",
     )  # fmt: skip
     zookeeper_client_cnxn_socket: str | None = prop(
-        "zookeeper.clientCnxnSocket", None, str, doc="Java class that Kafka needs for TLS; ignored.",
+        "zookeeper.clientCnxnSocket", None, doc="Java class that Kafka needs for TLS; ignored.",
     )  # fmt: skip
     zookeeper_ssl_truststore_location: str | None = prop(
-        "zookeeper.ssl.truststore.location", None, str,
+        "zookeeper.ssl.truststore.location", None,
         doc="File with the authorities of ZooKeeper's certificates: PEM, PKCS12 or JKS. By default the "
             "system's authorities.",
     )  # fmt: skip
     zookeeper_ssl_truststore_password: str | None = prop(
-        "zookeeper.ssl.truststore.password", None, str, doc="Password of that file; JKS opens without one.",
+        "zookeeper.ssl.truststore.password", None, doc="Password of that file; JKS opens without one.",
     )  # fmt: skip
     zookeeper_ssl_truststore_type: str | None = prop(
-        "zookeeper.ssl.truststore.type", None, str, doc="Ignored, because the file's first bytes tell.",
+        "zookeeper.ssl.truststore.type", None, doc="Ignored, because the file's first bytes tell.",
     )  # fmt: skip
     zookeeper_ssl_keystore_location: str | None = prop(
-        "zookeeper.ssl.keystore.location", None, str,
+        "zookeeper.ssl.keystore.location", None,
         doc="File with the private key and certificate chain to show ZooKeeper: PEM, PKCS12 or JKS.",
     )  # fmt: skip
     zookeeper_ssl_keystore_password: str | None = prop(
-        "zookeeper.ssl.keystore.password", None, str, doc="Password of that file and of its key.",
+        "zookeeper.ssl.keystore.password", None, doc="Password of that file and of its key.",
     )  # fmt: skip
     zookeeper_ssl_keystore_type: str | None = prop(
-        "zookeeper.ssl.keystore.type", None, str, doc="Ignored, because the file's first bytes tell.",
+        "zookeeper.ssl.keystore.type", None, doc="Ignored, because the file's first bytes tell.",
     )  # fmt: skip
     zookeeper_ssl_endpoint_identification_algorithm: str = prop(
-        "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS", str,
+        "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS",
         check=one_of("HTTPS", "https", "none", ""),
         doc="https: ZooKeeper's certificate must be for the host name in zookeeper.connect. none or empty: "
             "any host name.",
     )  # fmt: skip
     zookeeper_ssl_protocol: str | None = prop(
-        "zookeeper.ssl.protocol", None, str, check=one_of(*TLS_VERSIONS, "TLS"),
+        "zookeeper.ssl.protocol", None, check=one_of(*TLS_VERSIONS, "TLS"),
         doc="Newest TLS version that is used.",
     )  # fmt: skip
     zookeeper_ssl_enabled_protocols: tuple[str, ...] = prop(
@@ -128,7 +128,7 @@ class ZooKeeperConfig(ProvidersConfig):
         doc="Kafka's check of revocation with the authority.",
     )  # fmt: skip
     zookeeper_sasl_jaas_config: str | None = prop(
-        "zookeeper.sasl.jaas.config", None, str,
+        "zookeeper.sasl.jaas.config", None,
         doc='Login to ZooKeeper (DIGEST-MD5) as a JAAS entry: `...DigestLoginModule required username="u" '
             "password=\"p\";`. Kafka has it in a file's section Client.",
     )  # fmt: skip
@@ -159,7 +159,7 @@ class ZooKeeperServerConfig(Config):
     """``zookeeper.properties`` for ``kafkalog zookeeper start``. ZooKeeper's names."""
 
     data_dir: str = prop(
-        "dataDir", "zookeeper-data", str, check=not_empty, section="The server",
+        "dataDir", "zookeeper-data", check=not_empty, section="The server",
         doc="Directory for snapshots and transaction logs, relative to the working directory.",
     )  # fmt: skip
     client_port: int = prop(
@@ -167,7 +167,7 @@ class ZooKeeperServerConfig(Config):
         doc="Port for clients; 0: any free one.",
     )  # fmt: skip
     client_port_address: str = prop(
-        "clientPortAddress", "127.0.0.1", str, check=not_empty,
+        "clientPortAddress", "127.0.0.1", check=not_empty,
         doc="Address to listen on. 0.0.0.0 admits other machines: there is no password by default.",
     )  # fmt: skip
     secure_client_port: int = prop(
@@ -175,24 +175,20 @@ class ZooKeeperServerConfig(Config):
         doc="Port for clients with TLS, on the same address; 0: any free one, -1: none.",
     )  # fmt: skip
     ssl_key_store_location: str | None = prop(
-        "ssl.keyStore.location", None, str,
+        "ssl.keyStore.location", None,
         doc="File with the server's private key and certificate chain; its name ends in .pem, .p12 or .jks.",
     )  # fmt: skip
-    ssl_key_store_password: str | None = prop(
-        "ssl.keyStore.password", None, str, doc="Password of that file.",
-    )  # fmt: skip
+    ssl_key_store_password: str | None = prop("ssl.keyStore.password", None, doc="Password of that file.")
     ssl_trust_store_location: str | None = prop(
-        "ssl.trustStore.location", None, str, doc="File with the authorities of clients' certificates.",
+        "ssl.trustStore.location", None, doc="File with the authorities of clients' certificates.",
     )  # fmt: skip
-    ssl_trust_store_password: str | None = prop(
-        "ssl.trustStore.password", None, str, doc="Password of that file.",
-    )  # fmt: skip
+    ssl_trust_store_password: str | None = prop("ssl.trustStore.password", None, doc="Password of that file.")
     ssl_client_auth: str = prop(
-        "ssl.clientAuth", "want", str, check=one_of("none", "want", "need"),
+        "ssl.clientAuth", "want", check=one_of("none", "want", "need"),
         doc="Whether clients of that port are asked for a certificate (ZooKeeper: need).",
     )  # fmt: skip
     login_config: str | None = prop(
-        "java.security.auth.login.config", None, str,
+        "java.security.auth.login.config", None,
         doc="JAAS file whose section Server has the clients' passwords: `Server { "
             'org.apache.zookeeper.server.auth.DigestLoginModule required user_kafka="..."; };`.',
     )  # fmt: skip
