@@ -38,8 +38,6 @@ PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"  # Kafka 0.7's protocol, and today's, us
 
 
 class BrokerAddress(NamedTuple):
-    """One entry of ``broker.list``."""
-
     id: int
     host: str
     port: int
@@ -75,8 +73,6 @@ numbered_broker_list = Check(
 
 @dataclass(frozen=True)
 class Connection07Config(Config):
-    """A connection to one broker; 0.7's names and defaults."""
-
     protocol: str = prop(
         "protocol", PROTOCOL_07, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
         doc="Wire protocol: 0.7's, for a broker's KAFKA07 listener, or that since 0.8.",
@@ -285,7 +281,6 @@ class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
 
     @property
     def place(self) -> str:
-        """Where the brokers come from, for messages."""
         if self.zookeeper_connect:
             return f"zookeeper.connect={self.zookeeper_connect}"
         return f"broker.list={self.broker_list}"
@@ -447,7 +442,6 @@ class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
 
     @property
     def brokers(self) -> tuple[BrokerAddress, ...]:
-        """Brokers of ``broker.list``; empty with ZooKeeper."""
         return parse_broker_list(self.broker_list) if self.broker_list is not None else ()
 
 
@@ -461,6 +455,5 @@ def producer_config(cls: type[C], config: Mapping[str, object] | C | None) -> C:
 
 
 def handler_props(words: tuple[str, ...]) -> dict[str, str]:
-    """Items of ``event.handler.props`` or ``callback.handler.props`` by name."""
     pairs = (word.partition("=") for word in words)
     return {name.strip(): value.strip() for name, _, value in pairs}

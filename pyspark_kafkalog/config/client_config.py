@@ -43,7 +43,6 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
-    """Host and port of each address in a comma-separated list. Raises `ValueError`."""
     return tuple(parse_address(part) for part in text.split(",") if part.strip())
 
 
@@ -54,7 +53,6 @@ _old_release = Check(
 
 
 def check_release(asks: bool, release: str | None) -> None:
-    """Raise `InvalidConfig` if brokers are neither asked for their versions nor declared."""
     if not asks and release is None:
         raise InvalidConfig(
             "api.version.request=false needs broker.version.fallback, the brokers' release; "
@@ -70,8 +68,6 @@ _brokers = addresses._replace(allowed=f"{addresses.allowed}, such as localhost:9
 
 @dataclass(frozen=True)
 class ConnectionConfig(Config):
-    """Broker addresses, and time limits of connections and requests."""
-
     bootstrap_servers: str = prop(
         "bootstrap.servers", kind=str, check=_brokers, section="Connections",
         doc="Brokers for the first connection; the others are found through them.",
@@ -205,7 +201,6 @@ class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
 
     @property
     def fallback_release(self) -> str | None:
-        """`broker_version_fallback` without its patch level, as in `RELEASES`."""
         return release_of(self.broker_version_fallback) if self.broker_version_fallback else None
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
@@ -348,5 +343,4 @@ class GroupConsumerConfig(ConsumerConfig):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """`partition_assignment_strategy` by protocol names."""
         return tuple(dict.fromkeys(_STRATEGIES[name] for name in self.partition_assignment_strategy))

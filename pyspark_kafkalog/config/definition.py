@@ -40,7 +40,6 @@ _PLAIN_USER = re.compile(rf"(user_[^\s='\"]+)(['\"]?\s*=\s*){_VALUE}")
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name says that the property holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -147,7 +146,6 @@ class Property:
         return self.check.allowed if self.check is not None else text
 
     def read(self, value: object, source: str) -> Any:
-        """``value`` (text or typed), checked. Raises `InvalidConfig`."""
         if value is None and self.default is None and not self.required:
             return None
         try:
@@ -349,7 +347,6 @@ def _known(
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The most similar known name, or None."""
     import difflib  # slow to import; needed for mistakes only
 
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
@@ -357,14 +354,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def warn_unknown(name: str, known: Iterable[str], source: str) -> None:
-    """Warn that ``name`` is unknown, with the most similar known name."""
     near = nearest(name, known) if len(name) <= _SHOWN_CHARS else None
     hint = f"; did you mean {near}?" if near else ""
     logger.warning("%s: unknown property %s is ignored%s", source, name[:_SHOWN_CHARS], hint)
 
 
 def _typed(kind: Any, value: object) -> Any:
-    """Convert ``value`` to ``kind``. Raises ValueError."""
     if kind not in (int, float, bool, str, tuple):
         return kind(value) if isinstance(value, str) else value
     if kind is tuple:

@@ -121,8 +121,6 @@ class BrokersSourceConfig(GroupConsumerConfig):
 
 @dataclass(frozen=True)
 class Target07Config(ClassicProducerConfig):
-    """A target with Kafka 0.7's protocol."""
-
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",
         section="Time limit of a mirror's target", doc="How long a batch is retried after retriable errors.",
@@ -285,7 +283,6 @@ def _check(own: MirrorConfig, sources: Mapping[str, Source], target: Target) -> 
 
 
 def _below(prefix: str, properties: Mapping[str, object], known: set[str]) -> dict[str, object]:
-    """Properties that begin with ``prefix``, without it."""
     return {
         name[len(prefix) :]: value
         for name, value in properties.items()

@@ -32,8 +32,6 @@ _DELIVERY_TIMEOUT_MS = 120_000
 
 @dataclass(frozen=True)
 class ProducerConfig(ClientConfig):
-    """The producer's properties; Kafka's names and defaults."""
-
     acks: str = prop(
         "acks", "all", check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),
         section="Delivery",
@@ -134,7 +132,6 @@ class ProducerConfig(ClientConfig):
 
     @property
     def sends_old_sets(self) -> bool:
-        """Whether `message_format` is older than Kafka 0.11."""
         return MAGICS[self.message_format] < MAGICS["v2"]
 
     @property

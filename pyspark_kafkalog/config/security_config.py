@@ -197,8 +197,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Provider:
-    """One entry of ``config.providers``."""
-
     kind: str  # `ENV`, `FILE` or `DIRECTORY`
     parameters: Mapping[str, str]
 

@@ -191,7 +191,6 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # pyar
         self._batches.close()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The remaining batches, for another library: Arrow's PyCapsule interface."""
         exported = pa.RecordBatchReader.from_batches(self.schema, self._batches)
         return exported.__arrow_c_stream__(requested_schema)
 

@@ -51,7 +51,6 @@ class DefaultSource(DataSource):
 
     @briefly
     def reader(self, schema: StructType) -> BatchReader:
-        """The batch reader of the columns in ``schema``; with a load name it reads the load's plan."""
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.per_broker)
         if options.load is not None and options.load.looks_back:

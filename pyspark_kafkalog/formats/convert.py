@@ -247,7 +247,6 @@ class _Block:
         self._relative = magic == 1 and codec is not Codec.NONE
 
     def has_room(self, message: Message, limit: int) -> bool:
-        """Whether the piece stays within ``limit`` with this message; the first always fits."""
         if not self.count:
             return True
         # With log append time, all records of a v2 batch share one time.

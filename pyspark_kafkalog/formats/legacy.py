@@ -216,7 +216,6 @@ def assign_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:
 
 
 def assign_in_order(buf: bytearray, first_offset: int) -> None:
-    """Give the whole entries in ``buf`` consecutive offsets."""
     pos, offset = 0, first_offset
     while pos < len(buf):
         _OFFSET.pack_into(buf, pos, offset)

@@ -238,7 +238,6 @@ class AbortedTransactions:
         return bool(attributes & TRANSACTIONAL_BIT) and producer_id in self
 
     def producers(self) -> set[int]:
-        """Producer ids of current and upcoming aborted transactions."""
         return self._aborted.union(producer_id for _, producer_id in self._upcoming)
 
 
@@ -276,7 +275,6 @@ def first_entry_is_whole(data: memoryview) -> bool:
 
 
 def entry_at(data: memoryview, pos: int) -> Frame | None:
-    """The unverified entry at ``pos``; None if it is invalid or not whole."""
     try:
         frame = ENTRIES.frame_at(data, pos, 0)
     except CorruptMessage:
@@ -305,14 +303,12 @@ def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
 
 
 def next_offset_at(data: memoryview, pos: int) -> int | None:
-    """The offset field of the entry at ``pos``; None beyond ``data``."""
     if len(data) - pos < _OFFSET_BYTES:
         return None
     return int.from_bytes(data[pos : pos + _OFFSET_BYTES], "big", signed=True)
 
 
 def first_offset_at(data: memoryview, pos: int) -> int | None:
-    """First offset of the entry at ``pos``, the offset field if it is cut; None beyond ``data``."""
     frame = entry_at(data, pos)
     return next_offset_at(data, pos) if frame is None else first_offset(data, frame)
 

@@ -365,7 +365,6 @@ def _check_headers(data: Buffer, pos: int, end: int, most: int) -> tuple[int, in
 
 
 def _view(data: memoryview, pos: int, end: int) -> tuple[memoryview | None, int]:
-    """The key or value with its length at ``pos``, and the position after it."""
     length, pos = read_varint(data, pos)
     if length < 0:
         return None, pos
@@ -431,7 +430,6 @@ def _timestamp_delta(timestamp: int, base_timestamp: int) -> bytes:
 
 
 def check_timestamp(timestamp: int) -> None:
-    """Raise `InvalidRecord` if ``timestamp`` does not fit 64 bits."""
     if not _MIN_INT64 <= timestamp <= _MAX_INT64:
         raise InvalidRecord(f"timestamp {timestamp} does not fit 64 bits")
 

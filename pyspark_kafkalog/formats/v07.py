@@ -184,7 +184,6 @@ def verify_entry(entry: Entry) -> None:
 
 
 def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
-    """The entry at ``pos`` if it is whole, allowed in length, and its checksum is correct."""
     try:
         entry = _whole_entry(memoryview(buf), pos, pos)
         if entry is None or len(entry.payload) > max_message_bytes:
@@ -261,7 +260,6 @@ class V07Format:
 
 
 def _framed(buf: memoryview, frame: Frame) -> Entry:
-    """The frame's entry, which must be whole in ``buf``."""
     entry = _whole_entry(memoryview(buf), frame.position, frame.first_offset)
     if entry is None:
         raise CorruptMessage(f"the entry at byte {frame.position} is cut short at byte {len(buf)}")
@@ -292,7 +290,6 @@ class _Budget:
 
 
 def _payloads(entry: Entry, budget: _Budget) -> Iterator[memoryview]:
-    """Verified payloads of an entry's messages, in order."""
     verify_entry(entry)
     if entry.codec is Codec.NONE:
         yield entry.payload

@@ -115,7 +115,6 @@ def _removable(
 
 
 def _load_of(file: StoredFile) -> int:
-    """The number of the load or compaction in whose directory a file is; 0 for other files."""
     top, _, inside = file.name.partition("/")
     number = _OF_LOAD.fullmatch(top)
     return int(number[1]) if number and inside else 0

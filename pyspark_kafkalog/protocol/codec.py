@@ -544,7 +544,6 @@ class Codec:
     _reader: Reader | None = None
 
     def read(self, buf: memoryview, pos: int, *, exact: bool = True) -> Any:
-        """The message at ``pos``; if ``exact``, it must end with ``buf``."""
         reader = self._reader
         if reader is None:
             source = ReaderSource(self.version, self.flexible)

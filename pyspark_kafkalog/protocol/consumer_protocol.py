@@ -68,7 +68,6 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """A member's metadata in any version. Raises `InvalidRequest`."""
     found: Subscription = _read(Subscription, data, _SUBSCRIPTION_VERSION)
     return found
 
@@ -97,7 +96,6 @@ def grouped(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]
 
 
 def flat(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
-    """The reverse of `grouped`, sorted."""
     return tuple(sorted(TopicPartition(row.topic, number) for row in topics for number in row.partitions))
 
 

@@ -97,8 +97,6 @@ def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
-    """Writes a record set's length and adds the set as a region."""
-
     def write(out: Output, value: Any) -> None:
         if value is not None:
             length = len(value)

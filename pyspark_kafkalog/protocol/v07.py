@@ -118,7 +118,6 @@ _MAX_COUNT = (1 << 15) - 1
 
 
 def known_error(code: ErrorCode) -> ErrorCode:
-    """``code`` if 0.7 has it, else -1."""
     return code if code in ERROR_CODES else ErrorCode.UNKNOWN_SERVER_ERROR
 
 

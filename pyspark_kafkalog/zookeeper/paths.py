@@ -151,7 +151,6 @@ def read_offset(data: bytes) -> int:
 def subscription_of(
     counts: Mapping[str, Any], pattern: object, data: bytes, by_broker: bool = False
 ) -> ConsumerSubscription:
-    """Raises `MalformedNode` with ``data`` if the counts are invalid."""
     if not isinstance(pattern, str) or not all(is_count(count) for count in counts.values()):
         raise MalformedNode("a subscription", data)
     try:
@@ -165,7 +164,6 @@ def json_bytes(fields: Mapping[str, object]) -> bytes:
 
 
 def json_object(data: bytes | str, what: str) -> dict[str, Any]:
-    """``what`` names it in the error."""
     text = data if isinstance(data, str) else text_of(data, what)
     try:
         fields = json.loads(text)
@@ -202,7 +200,6 @@ class _GroupPaths:
     """*Thread-safe: immutable.* Paths that are alike in both layouts, below one prefix."""
 
     def __init__(self, prefix: str) -> None:
-        """Raises `InvalidConfig`."""
         self.prefix = checked_path(prefix)
         self.brokers = f"{self.prefix}/brokers/ids"
         self.topics = f"{self.prefix}/brokers/topics"
@@ -261,7 +258,6 @@ class V07Layout(_GroupPaths):
         return {f"{self.topic(topic)}/{broker}": b"%d" % partitions}
 
     def topic_child(self, topic: str, child: str) -> str:
-        """The znode to read for a child of `topic`."""
         return f"{self.topic(topic)}/{child}"
 
     def read_partitions(self, child: str, data: bytes) -> list[PartitionNode]:
@@ -276,7 +272,6 @@ class V07Layout(_GroupPaths):
         return f"{broker}-{partition}"
 
     def partition_order(self, name: str) -> Any:
-        """Sort key of partition names for assignment."""
         # As strings, like consumers of that time: all members of a group must sort alike.
         return name
 

@@ -291,7 +291,6 @@ class ZooKeeperGroup:
             return self._group in groups(session, self._layout)
 
     def offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Of ``partitions``, or all."""
         with session_of(self._config) as session:
             wanted = self._stored(session) if partitions is None else partitions
             offsets = {

@@ -63,12 +63,10 @@ class ZooKeeperServer:
 
     @property
     def connect(self) -> str:
-        """``zookeeper.connect`` for clients on this machine."""
         return f"{self._reached_at}:{self.port}"
 
     @property
     def secure_connect(self) -> str:
-        """For TLS clients; needs ``secureClientPort``."""
         return f"{self._reached_at}:{self._secure_port}"
 
     @property
@@ -108,7 +106,6 @@ class ZooKeeperServer:
         return self
 
     def stop(self) -> None:
-        """Stop the server and wait until it ended. May be called again."""
         if self._process is not None:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -145,7 +145,6 @@ class ZooKeeperSession:
         connection_timeout_ms: int = CONNECTION_TIMEOUT_MS,
         protection: Protection = UNPROTECTED,
     ) -> None:
-        """Raises `InvalidConfig` for an invalid ``connect``."""
         try:
             self.hosts, self.chroot = parse_connect(connect)
         except ValueError as e:

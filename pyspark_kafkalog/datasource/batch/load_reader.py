@@ -54,8 +54,6 @@ class LoadInputPartition(KafkaInputPartition):
 
 
 class LoadReader(BatchReader):
-    """Reads a plan. Pickled to tasks, so it holds settings only."""
-
     def __init__(
         self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
     ) -> None:
@@ -67,7 +65,6 @@ class LoadReader(BatchReader):
 
     @briefly
     def partitions(self) -> Sequence[InputPartition]:
-        """The plan's ranges, in the order of topic, partition and offset; none if nothing is new."""
         run = self._run or uuid.uuid4().hex
         plan = self._plan_to_read(run)
         if plan is None:

@@ -150,7 +150,6 @@ class LoadOptions:
 
     @property
     def commits(self) -> bool:
-        """Whether the last task of a read commits the load."""
         return self.commit != "none"
 
 

@@ -66,7 +66,6 @@ _ENDINGS = {
 
 
 def parse_batch_options(given: Mapping[str, str]) -> BatchOptions:
-    """The checked options of a batch read. Raises `InvalidConfig`, which names the wrong option."""
     options = _by_lower_name(given)
     _warn_of_others(options, BATCH, "batch read")
     return _batch_options(options)
@@ -170,7 +169,6 @@ def _start(options: SourceOptions) -> StartLimit:
 
 
 def _by_lower_name(given: Mapping[str, str]) -> dict[str, str]:
-    """Options by their names in lower case. An error has the name as it was given."""
     for name in given:
         key = name.lower()
         if (refused := REFUSED.get(f"kafka.{key.removeprefix('kafka.')}")) is not None:
@@ -282,7 +280,6 @@ def _refuse_without_a_load(given: Collection[str], commit: str) -> None:
 
 
 def _place(name: str | None, path: str | None, name_option: str, why_both: str) -> tuple[str, str] | None:
-    """The absolute path of ``offsetsPath``, and the name; None if neither is given."""
     for option, text in ((name_option, name), (_PATH, path)):
         if text == "":
             raise InvalidConfig(

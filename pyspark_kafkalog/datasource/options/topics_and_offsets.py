@@ -58,7 +58,6 @@ def covers(subscription: Subscription, partition: TopicPartition) -> bool:
 def chosen_subscription(
     assign: Assign | None, subscribe: Subscribe | None, pattern: SubscribePattern | None
 ) -> Subscription:
-    """The given one of the three. Raises `InvalidConfig` unless exactly one is given."""
     given = [one for one in (assign, subscribe, pattern) if one is not None]
     if len(given) == 1:
         return given[0]

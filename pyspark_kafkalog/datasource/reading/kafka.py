@@ -247,7 +247,6 @@ class _RangeRead:
         """The first offset whose row was not yielded."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the range. Raises `OffsetsGone` before any row of the lost offsets."""
         try:
             while self._position < self._end:
                 try:

@@ -169,13 +169,11 @@ class Deliveries:
         self.written: dict[TopicPartition, Written] = {}
 
     def add(self, delivery: BulkDelivery) -> None:
-        """Add a sent batch, and count the acknowledged ones. Raises the first failure."""
         self._open.append(delivery)
         while self._open and self._open[0].done:
             self._count(self._open.popleft().result())
 
     def wait(self) -> None:
-        """Wait for all acknowledgements, each ``delivery.timeout.ms`` at most. Raises like `add`."""
         while self._open:
             self._count(self._open.popleft().result())
 

@@ -77,7 +77,6 @@ def losses(
 
 
 def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
-    """The losses of a repeated first batch that would now begin after its end."""
     behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
     what = (
         f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
@@ -94,7 +93,6 @@ def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[Offs
 
 
 def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
-    """Check ``end``, planned in this run, against AvailableNow's."""
     # In 0.7 a missing partition's broker is away: the partition keeps its offset.
     ended = {p for p in end if p.broker == NO_BROKER}
     expected = {p for p in fixed if p.broker == NO_BROKER}
@@ -163,7 +161,6 @@ class Trigger:
     def fires(
         self, least: int | None, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> bool:
-        """Whether there are ``least`` offsets to read, or the delay is over; as `waiting_count`."""
         if least is None:
             return True
         now = self._clock.monotonic()

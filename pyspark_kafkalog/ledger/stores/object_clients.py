@@ -119,7 +119,6 @@ _LOGIN_ATTEMPTS = 3
 
 
 def remedy(error: BaseException, cloud: str) -> str:
-    """What to do about obstore's error."""
     from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
     text = str(error)

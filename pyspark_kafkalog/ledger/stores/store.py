@@ -102,7 +102,6 @@ def side_by_side(store: Store, call: Callable[[K], T], given: Iterable[K]) -> li
 
 
 def at_once(store: Store, *calls: Callable[[], Any]) -> list[Any]:
-    """The results of the calls, in order; parallel like `side_by_side`."""
     return side_by_side(store, lambda call: call(), calls)
 
 

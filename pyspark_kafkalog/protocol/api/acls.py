@@ -36,8 +36,6 @@ class AclDescription(WireStruct):
 
 
 class DescribeAclsResource(WireStruct):
-    """A pattern with its matching ACLs."""
-
     resource_type: int = wire(INT8)
     resource_name: str = wire(STRING)
     pattern_type: int = wire(INT8, 1, default=LITERAL)

@@ -115,7 +115,5 @@ class AlterUserScramCredentialsResult(WireStruct):
 
 
 class AlterUserScramCredentialsResponse(WireStruct):
-    """One result per user in the request."""
-
     throttle_time_ms: int = wire(INT32)
     results: tuple[AlterUserScramCredentialsResult, ...] = wire(Array(AlterUserScramCredentialsResult))
