@@ -275,10 +275,7 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
 
 
 def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
-    """A configuration from names and values (text or typed; None is unset). Raises `InvalidConfig`.
-
-    Unknown names are ignored, with a warning that suggests the nearest known one.
-    """
+    """A configuration from names and values; unknown names are ignored with a warning."""
     return parse_layers(cls, [(source, mapping)])
 
 

@@ -76,9 +76,7 @@ def last_commit(archive: Archive, part: HistoryRange) -> int:
 
 
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
-    """The offsets of each partition in a part of the history; partitions added later begin at their first
-    load. Raises `TopicRecreated`, or `LoadError` without such commits or after a rewind in between.
-    """
+    """Each partition's offsets in a part of the history; later partitions begin at their first load."""
     until = last_commit(archive, part)
     ends = {p.key: p for p in archive.commit_at(until).positions}
     begun = archive.commit_at(part.since).positions if part.since else ()

@@ -78,9 +78,7 @@ class FileTable:
         grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """``options`` are those of Spark's writer. The days (with ``grain="hour"`` also hours) of column
-        ``partition_by_time`` divide the load's directory, before ``partition_by``.
-        """
+        """Days or hours of column ``partition_by_time`` divide the directory, before ``partition_by``."""
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
         self._store = output_files.table_store(path)
@@ -178,9 +176,7 @@ def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
 
 
 def check_rows(number: int, place: str, read: int | None, wrote: int, rows: int | None) -> None:
-    """Compare what the tasks ``read``, if that is known, with what Spark ``wrote`` and what ``place`` holds.
-    Raises `ReceiptMismatch`.
-    """
+    """Compare what the tasks ``read``, if that is known, with what Spark ``wrote`` and ``place`` holds."""
     if rows == wrote and read in (None, wrote):
         return
     cause = (

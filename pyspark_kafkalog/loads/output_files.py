@@ -141,9 +141,7 @@ def compaction_directory(number: int, run: str) -> str:
 
 
 def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
-    """Make this load the owner of ``path``, or check that it is. `LoadError`: another load owns it or the
-    original of a copied ledger, or it holds files of another format or of unclaimed loads.
-    """
+    """Make this load the owner of ``path``, or check that it is, and that the files there fit."""
     store = table_store(path)
     where, offsets = store.location, ledger.offsets_path
     ours = Claim(ledger.name, offsets, ledger.identity(), where, format)

@@ -138,10 +138,7 @@ def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
 
 
 def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: str | None, fresh: str) -> str:
-    """The cluster id in ZooKeeper; the first broker writes ``known``, of our data directory, or ``fresh``.
-
-    Raises `InvalidConfig` if ZooKeeper has another id than ``known``.
-    """
+    """The cluster id in ZooKeeper; the first broker writes ``known``, of its data, or ``fresh``."""
     path = layout.cluster_id
     ours = known or fresh
     try:

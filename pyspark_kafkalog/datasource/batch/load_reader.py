@@ -125,9 +125,7 @@ class LoadReader(BatchReader):
                 return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, which then leaves its receipt, and perhaps commits the load. `LostRace`:
-        another run committed this plan, so these rows must not count.
-        """
+        """The rows of one task, which then leaves its receipt, and perhaps commits the load."""
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
             return

@@ -1,6 +1,4 @@
-"""Options that become a client's configuration: brokers, ``kafka.*`` properties, a group's offsets. Pure.
-``given`` are the options as text, with names in lower case.
-"""
+"""Options, as text with names in lower case, that become a client's configuration. Pure."""
 
 from __future__ import annotations
 

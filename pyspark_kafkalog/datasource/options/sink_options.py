@@ -1,6 +1,4 @@
-"""Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``; see `read_options`.
-Pure.
-"""
+"""Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``. Pure."""
 
 from __future__ import annotations
 

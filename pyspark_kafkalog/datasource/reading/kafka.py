@@ -1,7 +1,4 @@
-"""Reads clusters over the wire since 0.8: partitions, offsets, and ranges as record batches.
-
-`open_cluster` chooses between this wire and that of Kafka 0.7, in `kafka07`.
-"""
+"""Reads clusters over the wire since 0.8: partitions, offsets, and ranges as record batches."""
 
 from __future__ import annotations
 

@@ -32,9 +32,7 @@ class NullTopic(KafkaError):
 def rows_by_topic(
     batch: pa.RecordBatch, columns: Sequence[str], topic: str | None, zone: str | None = None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows of ``batch`` by topic, in order; times without a zone are of ``zone``. Raises `NullTopic` or
-    `InvalidConfig` before it yields anything.
-    """
+    """Rows of ``batch`` by topic, in order; times without a zone are of ``zone``."""
     sent = batch.select([name for name in columns if name != "topic"])
     at = sent.schema.get_field_index("timestamp")
     if at >= 0 and sent.schema.field(at).type.tz is None:
@@ -64,9 +62,7 @@ def rows_by_topic(
 
 
 def _instants(local: pa.Array, zone: str | None) -> pa.Array:
-    """As Spark casts TIMESTAMP_NTZ: twice the same time means the first, a skipped time has the offset
-    before the gap.
-    """
+    """As Spark casts TIMESTAMP_NTZ: of two such times the first; a skipped one as before the gap."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
