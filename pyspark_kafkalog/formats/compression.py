@@ -22,6 +22,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from importlib import import_module
 from typing import Any
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, MessageTooLarge, UnsupportedCompression
@@ -72,6 +73,11 @@ class Codec(IntEnum):
             raise UnsupportedCompression(f"compression codec {number} is unknown: Kafka has 0 to 4") from None
 
 
+_LIBRARIES = {
+    Codec.SNAPPY: ("snappy", "python-snappy"), Codec.LZ4: ("lz4.frame", "lz4"),
+    Codec.ZSTD: ("zstandard", "zstandard"),
+}  # fmt: skip
+"""Module and package of each codec that needs one."""
 LEVELS = {Codec.GZIP: range(1, 10), Codec.LZ4: range(17), Codec.ZSTD: range(1, 23)}
 """Levels allowed by each codec; the others have none."""
 
@@ -109,8 +115,14 @@ def _corrupt(codec: Codec, why: object) -> CorruptMessage:
     return CorruptMessage(f"{codec.name.lower()} data is corrupt: {why}")
 
 
-def _missing(codec: Codec, package: str) -> UnsupportedCompression:
-    return UnsupportedCompression(f"{codec.name.lower()} needs the package {package}, which is not installed")
+def _library(codec: Codec) -> Any:
+    module, package = _LIBRARIES[codec]
+    try:
+        return import_module(module)
+    except ImportError:
+        raise UnsupportedCompression(
+            f"{codec.name.lower()} needs the package {package}, which is not installed"
+        ) from None
 
 
 def _gzip_library() -> tuple[Any, tuple[Any, ...]]:
@@ -161,16 +173,8 @@ def _gzip_members(library: Any, out: bytearray, rest: memoryview, max_bytes: int
     return memoryview(out)
 
 
-def _snappy_library() -> Any:
-    try:
-        import snappy
-    except ImportError:
-        raise _missing(Codec.SNAPPY, "python-snappy") from None
-    return snappy
-
-
 def _snappy_compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001  (snappy has no levels)
-    block = _snappy_library().compress
+    block = _library(Codec.SNAPPY).compress
     view = memoryview(data)
     parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, _XERIAL_VERSION, _XERIAL_VERSION)]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -180,7 +184,7 @@ def _snappy_compress(data: Buffer, level: int | None) -> bytes:  # noqa: ARG001 
 
 
 def _snappy_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
-    library = _snappy_library()
+    library = _library(Codec.SNAPPY)
     view = memoryview(data)
     blocks = _xerial_blocks(view) if view[:8] == _XERIAL_MAGIC else [view]
     sizes = [_snappy_claim(block) for block in blocks]
@@ -238,21 +242,13 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
     return blocks
 
 
-def _lz4_library() -> Any:
-    try:
-        import lz4.frame
-    except ImportError:
-        raise _missing(Codec.LZ4, "lz4") from None
-    return lz4.frame
-
-
 def _lz4_compress(data: Buffer, level: int | None) -> bytes:
-    packed = _lz4_library().compress(data, compression_level=level or 0, block_linked=False)
+    packed = _library(Codec.LZ4).compress(data, compression_level=level or 0, block_linked=False)
     return bytes(packed)
 
 
 def _lz4_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
-    library = _lz4_library()
+    library = _library(Codec.LZ4)
     view = memoryview(data)
     out = bytearray()
     pos = 0
@@ -287,16 +283,8 @@ def _lz4_claim(library: Any, view: memoryview, max_bytes: int) -> int:
     return size
 
 
-def _zstd_library() -> Any:
-    try:
-        import zstandard
-    except ImportError:
-        raise _missing(Codec.ZSTD, "zstandard") from None
-    return zstandard
-
-
 def _zstd_compress(data: Buffer, level: int | None) -> bytes:
-    packer = _zstd_library().ZstdCompressor(level=_ZSTD_LEVEL if level is None else level)
+    packer = _library(Codec.ZSTD).ZstdCompressor(level=_ZSTD_LEVEL if level is None else level)
     return bytes(packer.compress(data))
 
 
@@ -313,7 +301,7 @@ def _zstd_unpacker(library: Any) -> Any:
 
 
 def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes | memoryview:
-    library = _zstd_library()
+    library = _library(Codec.ZSTD)
     view = memoryview(data)
     unpacker = _zstd_unpacker(library)
     chunks: list[bytes] = []

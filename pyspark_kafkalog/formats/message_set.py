@@ -83,10 +83,9 @@ class ExpectedOffsets(NamedTuple):
 
         An offset beyond the range's end is after a gap or damaged; if damaged, the next entry's is lower.
         """
-        if len(data) - pos >= _LENGTH_POSITION:
-            offset = int.from_bytes(data[pos : pos + _LENGTH_POSITION], "big", signed=True)
-            if offset < self.lowest:
-                raise self.refuse(offset, offset)
+        offset = next_offset_at(data, pos)
+        if offset is not None and offset < self.lowest:
+            raise self.refuse(offset, offset)
 
     def refuse(self, first: int, last: int) -> CorruptMessage:
         return CorruptMessage(
@@ -302,7 +301,7 @@ def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
     return True
 
 
-def next_offset_at(data: memoryview, pos: int) -> int | None:
+def next_offset_at(data: Buffer, pos: int) -> int | None:
     if len(data) - pos < _OFFSET_BYTES:
         return None
     return int.from_bytes(data[pos : pos + _OFFSET_BYTES], "big", signed=True)

@@ -25,7 +25,6 @@ from struct import error as StructError  # noqa: N812  (it is an exception class
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pyspark_kafkalog.errors import ErrorCode, FrameTooLarge, InvalidRequest, UnsupportedVersion
-from pyspark_kafkalog.formats.base import Buffer
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.codec import Codec, codec
 from pyspark_kafkalog.protocol.primitives import Output
@@ -47,17 +46,6 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None = None
-
-
-def _read_request_header(buf: Buffer) -> tuple[RequestHeader, int]:
-    api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(buf)
-    start = _FIXED_AND_LENGTH.size
-    if length == -1:
-        return RequestHeader(api_key, api_version, correlation_id, None), start
-    end = start + length
-    if length < 0 or end > len(buf):
-        raise InvalidRequest(f"client_id claims {length} bytes; {len(buf) - start} are left")
-    return RequestHeader(api_key, api_version, correlation_id, str(buf[start:end], "utf-8")), end
 
 
 _MESSAGES = "pyspark_kafkalog.protocol.api"
@@ -273,8 +261,14 @@ def encode_response(response: Any, *, version: int, correlation_id: int) -> list
 def decode_header(frame: bytes | bytearray | memoryview) -> tuple[RequestHeader, int]:
     """A request's header and the position of its body; skips tagged fields of known APIs."""
     try:
-        header, pos = _read_request_header(frame)
-        if header.api_version >= _FIRST_FLEXIBLE.get(header.api_key, NEVER_FLEXIBLE):
+        api_key, api_version, correlation_id, length = _FIXED_AND_LENGTH.unpack_from(frame)
+        start = _FIXED_AND_LENGTH.size
+        pos = start + max(length, 0)
+        if length < -1 or pos > len(frame):
+            raise InvalidRequest(f"client_id claims {length} bytes; {len(frame) - start} are left")
+        client_id = str(frame[start:pos], "utf-8") if length >= 0 else None
+        header = RequestHeader(api_key, api_version, correlation_id, client_id)
+        if api_version >= _FIRST_FLEXIBLE.get(api_key, NEVER_FLEXIBLE):
             # Clients send none; this check costs less than the call.
             pos = pos + 1 if frame[pos] == 0 else primitives.skip_tagged_fields(memoryview(frame), pos)
     except (StructError, IndexError, UnicodeDecodeError, InvalidRequest) as error:

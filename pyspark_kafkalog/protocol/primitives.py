@@ -97,17 +97,10 @@ def bytes_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
 
 
 def records_writer(name: str, *, flexible: bool, nullable: bool) -> Writer:
+    write_count = count_writer(name, flexible=flexible, nullable=nullable)
+
     def write(out: Output, value: Any) -> None:
-        if value is not None:
-            length = len(value)
-        elif nullable:
-            length = -1
-        else:
-            raise InvalidRequest(f"{name} cannot be null in this version")
-        if flexible:
-            write_length(out, length + 1)
-        else:
-            out += INT32.pack(length)
+        write_count(out, None if value is None else len(value))
         if value is not None:
             out.regions.append((len(out), value))
 

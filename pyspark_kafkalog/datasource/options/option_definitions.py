@@ -110,14 +110,6 @@ _SERVERS_DOC = "Brokers to connect to first, `host:port,host:port`."
 
 
 @dataclass(frozen=True, slots=True)
-class StartPlace:
-    """Where a query's start is stored: ``name`` in the absolute directory ``offsets_path``."""
-
-    offsets_path: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class LoadOptions:
     name: str
     offsets_path: str
@@ -425,7 +417,8 @@ class StreamOptions(SourceOptions):
     """The options of a stream. Limits count offsets, of all partitions together."""
 
     starting_offsets: StartLimit = prop_of(SourceOptions, "starting_offsets", default="latest")
-    start_place: StartPlace | None = unlisted(None)
+    start_place: tuple[str, str] | None = unlisted(None)
+    """Where the query's start is stored: an absolute directory, and a name in it."""
 
     @property
     def commits_group(self) -> bool:

@@ -22,7 +22,6 @@ from pyspark_kafkalog.datasource.options.option_definitions import (
     BatchOptions,
     LoadOptions,
     SourceOptions,
-    StartPlace,
     StreamOptions,
     unknown_option,
 )
@@ -136,7 +135,7 @@ def _stream_options(given: Mapping[str, str]) -> StreamOptions:
         "streamName is the name under which offsetsPath, a directory, keeps where the stream began; give "
         "both or neither",
     )  # fmt: skip
-    return replace(options, start_place=None if place is None else StartPlace(*place))
+    return replace(options, start_place=place)
 
 
 def _parsed(cls: type[S], given: Mapping[str, str], uses: tuple[str, ...]) -> S:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ from pyspark_kafkalog.config.definition import nearest
 from pyspark_kafkalog.datasource.options.option_definitions import SinkOptions, Unit
 from pyspark_kafkalog.datasource.options.row_schema import COLUMN_TYPES
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
-from pyspark_kafkalog.producer.producer_batch import BulkDelivery, DeliveredRange
+from pyspark_kafkalog.producer.producer_batch import BulkDelivery
 from pyspark_kafkalog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -157,38 +157,25 @@ class TaskWritten(WriterCommitMessage):
         return sum(written.record_count for written in self.partitions.values())
 
 
-class Deliveries:
-    """*Not thread-safe.* Unacknowledged batches, and counts of the acknowledged ones."""
-
-    def __init__(self) -> None:
-        self._open: deque[BulkDelivery] = deque()
-        self.written: dict[TopicPartition, Written] = {}
-
-    def add(self, delivery: BulkDelivery) -> None:
-        self._open.append(delivery)
-        while self._open and self._open[0].done:
-            self._count(self._open.popleft().result())
-
-    def wait(self) -> None:
-        while self._open:
-            self._count(self._open.popleft().result())
-
-    def _count(self, ranges: Iterable[DeliveredRange]) -> None:
-        for one in ranges:
-            where = TopicPartition(one.topic, one.partition)
-            more = Written(one.first_offset, one.last_offset, one.record_count)
-            before = self.written.get(where)
-            self.written[where] = before.with_more(more) if before is not None else more
-
-
 def write_rows(producer: Producer, rows: Rows) -> dict[TopicPartition, Written]:
     """Returns the counts once all rows are acknowledged. Waits while the producer's buffer is full."""
-    deliveries = Deliveries()
+    unacknowledged: deque[BulkDelivery] = deque()
+    written: dict[TopicPartition, Written] = {}
+
+    def count_first() -> None:
+        for one in unacknowledged.popleft().result():
+            where = TopicPartition(one.topic, one.partition)
+            more = Written(one.first_offset, one.last_offset, one.record_count)
+            written[where] = written[where].with_more(more) if where in written else more
+
     for topic, batch in rows:
-        deliveries.add(producer.send_arrow(topic, batch))
+        unacknowledged.append(producer.send_arrow(topic, batch))
+        while unacknowledged and unacknowledged[0].done:
+            count_first()
     producer.flush()
-    deliveries.wait()
-    return deliveries.written
+    while unacknowledged:
+        count_first()
+    return written
 
 
 def unless_empty(rows: Rows) -> Rows | None:

@@ -222,9 +222,9 @@ StartKeeper: TypeAlias = FileStarts | GroupStarts
 
 
 def keeper_for(options: StreamOptions, cluster: Callable[[], SourceCluster]) -> StartKeeper | None:
-    place = options.start_place
-    if place is not None:
-        return FileStarts(SubStore(open_store(place.offsets_path), place.name))
+    if options.start_place is not None:
+        directory, name = options.start_place
+        return FileStarts(SubStore(open_store(directory), name))
     if options.commits_group and options.group_id is not None and options.group_store is None:
         return GroupStarts(cluster, options.group_id)
     return None

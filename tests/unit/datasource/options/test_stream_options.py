@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, StartPlace, StreamOptions
+from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, StreamOptions
 from pyspark_kafkalog.datasource.options.read_options import (
     parse_batch_options,
     parse_either_options,
@@ -146,7 +146,7 @@ def test_bytes_of_the_first_generation_cannot_be_counted(option: str) -> None:
 
 def test_a_start_is_kept_in_a_directory_under_a_name(tmp_path: Path) -> None:
     options = parsed(streamName="clicks", offsetsPath=str(tmp_path))
-    assert options.start_place == StartPlace(str(tmp_path), "clicks")
+    assert options.start_place == (str(tmp_path), "clicks")
 
 
 def test_what_means_nothing_in_a_stream_or_a_batch_is_reported(caplog: pytest.LogCaptureFixture) -> None:
