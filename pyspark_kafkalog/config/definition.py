@@ -1,9 +1,4 @@
-"""Definition of properties, and how text becomes a frozen dataclass of checked values.
-
-The fields of a configuration are made by `prop`: Kafka's name, default, type, older names, range and a
-sentence. `parse`, error messages, comments in ``conf/server.properties`` and ``docs/configuration.md`` all
-use that one definition.
-"""
+"""Properties: their definition by `prop`, and how text becomes a frozen dataclass of checked values."""
 
 from __future__ import annotations
 

@@ -212,7 +212,6 @@ class AbortedTransactions:
         self._aborted: set[int] = set()
 
     def advance(self, last_offset: int) -> None:
-        """Start the transactions that begin at or before ``last_offset``."""
         while self._upcoming and self._upcoming[0][0] <= last_offset:
             self._aborted.add(heapq.heappop(self._upcoming)[1])
 

@@ -1,6 +1,4 @@
-"""A plan: the ranges of a load, decided once and written before anything is read. Pure. `make_plan` decides
-where each partition continues, and raises rather than lose records silently.
-"""
+"""A plan: the ranges of a load, decided once and written before anything is read. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``kafkalog.compact()``: rewrites the small files of many loads into a few large ones, in one commit. It
-records which loads' files it replaces; `kafkalog gc` removes these later, so that running readers can finish.
-"""
+"""``kafkalog.compact()``: rewrites the small files of many loads into a few large ones, in one commit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The interface of a load's targets, and files as one (mode ``dir``): Spark writes them, and the commit lists
-them. `Load.write` passes a `Work` to the target, and the commit records the `LoadOutput` it returns; targets
-know nothing of locks and commits.
-"""
+"""The interface of a load's targets, which know no locks and commits; and files as one (mode ``dir``)."""
 
 from __future__ import annotations
 

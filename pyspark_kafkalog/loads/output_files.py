@@ -370,7 +370,6 @@ def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
 
 
 def spark_schema(output: LoadOutput) -> str | None:
-    """The schema that Spark stored in the first file, as JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,4 @@
-"""Live brokers and their partitions; members, owners and offsets of consumer groups.
-
-Each group function is one step of the rebalance algorithm; the caller decides what to retry.
-"""
+"""Live brokers and their partitions; groups' members, owners and offsets. Callers decide on retries."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every option of Spark's reads and writes, from which errors, defaults and the tables of docs/datasource.md
-come. `read_options` and `sink_options` parse them; other ``kafka.*`` properties go to the client.
-"""
+"""Every option of Spark's reads and writes; errors, defaults and docs/datasource.md come from here."""
 
 from __future__ import annotations
 

@@ -142,8 +142,6 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """A task's report to the driver: how many records it wrote to each partition, and their offsets."""
-
     partitions: Mapping[TopicPartition, Written] = field(default_factory=dict)
     transaction: PreparedTransaction | None = None
     """The transaction to commit; None for a write without transactions."""

@@ -1,6 +1,4 @@
-"""The batches of a stream: their limits, their ranges, and lost offsets. Pure. Limits, conditions and
-messages match Spark's own Kafka connector (docs/datasource.md, "Data loss in streams").
-"""
+"""The batches of a stream: limits, ranges and lost offsets, as in Spark's own connector. Pure."""
 
 from __future__ import annotations
 
@@ -137,7 +135,6 @@ def share_limit(
 
 
 def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
-    """Number of unread offsets. ``starts`` has every partition of ``ends``."""
     return sum(max(0, end - starts[p]) for p, end in ends.items())
 
 

@@ -1,6 +1,4 @@
-"""The driver's side of a stream: its start, its limits, and its batches. Spark stores the end of each batch
-in its checkpoint and passes it back; `stream_offsets` stores the first batch's start, which Spark does not.
-"""
+"""The driver's side of a stream: its start, its limits, and its batches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The interface of stores for ledgers and tables of loads. A ledger relies on `Store.create` being whole,
-durable and exclusive; `check_store` tests that.
-"""
+"""Stores: a ledger relies on `Store.create` being whole, durable and exclusive; `check_store` tests it."""
 
 from __future__ import annotations
 
