@@ -201,6 +201,7 @@ class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
 
     @property
     def fallback_release(self) -> str | None:
+        """`broker_version_fallback` without its patch level, as in `RELEASES`."""
         return release_of(self.broker_version_fallback) if self.broker_version_fallback else None
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:

@@ -209,6 +209,7 @@ class Archive:
         return ()
 
     def receipt(self, plan: Plan, planned: PlannedRange) -> Receipt | None:
+        """The receipt of a planned range, or None; `ReceiptMismatch` if it is of another plan or range."""
         name = receipt_name(plan.number, planned.key, planned.start, planned.end)
         data = self.store.read(name)
         if data is None:

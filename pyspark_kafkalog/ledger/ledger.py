@@ -136,6 +136,7 @@ class Ledger(Archive):
         return self.store.hold(LOCK, f"{what}, {who}")
 
     def verify(self) -> list[str]:
+        """Problems of the ledger, in words; empty if there are none. Reads every record, writes nothing."""
         return verify(self)
 
     def write_plan(self, plan: Plan) -> Plan:
