@@ -158,7 +158,7 @@ class ZooKeeperGroups:
         owned: dict[str, list[TopicPartition]] = {
             consumer: [] for consumer in registries.consumers(session, layout, group)
         }
-        for topic in registries.owned_topics(session, layout, group):
+        for topic in session.children(layout.owned_topics(group)):
             for name, thread in registries.owners(session, layout, group, topic).items():
                 tp = registries.partition_named(topic, name)
                 if tp is not None:

@@ -115,13 +115,6 @@ def watch_brokers(
     return RegistryWatch(session, layout.brokers, lambda name: f"{layout.brokers}/{name}", changed)
 
 
-def watch_topics(
-    session: ZooKeeperSession, layout: RegistryLayout, tell: Callable[[list[str]], object]
-) -> Watch:
-    """Call ``tell`` on the session's thread with all topics, soon and when one is added."""
-    return session.watch_children(layout.topics, tell)
-
-
 def watch_topic(
     session: ZooKeeperSession, layout: RegistryLayout, topic: str, changed: Callable[[], object]
 ) -> RegistryWatch:
@@ -236,10 +229,6 @@ def owners(session: ZooKeeperSession, layout: RegistryLayout, group: str, topic:
     return {name: thread for name, thread in threads.items() if thread is not None}
 
 
-def owned_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
-    return session.children(layout.owned_topics(group))
-
-
 def read_group_offset(
     session: ZooKeeperSession, layout: RegistryLayout, group: str, topic: str, partition: str
 ) -> int | None:
@@ -259,10 +248,6 @@ def group_offsets(
     names = sorted(session.children(layout.offsets(group, topic)), key=layout.partition_order)
     offsets = {name: read_group_offset(session, layout, group, topic, name) for name in names}
     return {name: offset for name, offset in offsets.items() if offset is not None}
-
-
-def stored_topics(session: ZooKeeperSession, layout: RegistryLayout, group: str) -> list[str]:
-    return session.children(layout.stored_topics(group))
 
 
 def partition_named(topic: str, name: str) -> TopicPartition | None:
@@ -295,7 +280,7 @@ class ZooKeeperGroup:
     def _stored(self, session: ZooKeeperSession) -> list[TopicPartition]:
         named = [
             partition_named(topic, name)
-            for topic in sorted(stored_topics(session, self._layout, self._group))
+            for topic in session.children(self._layout.stored_topics(self._group))
             for name in session.children(self._layout.offsets(self._group, topic))
         ]
         return sorted(tp for tp in named if tp is not None)

@@ -217,7 +217,7 @@ class GroupWatch:
         self._watches = [
             registries.watch_consumers(session, layout, self._group, self._changed),
             registries.watch_brokers(session, layout, self._changed),
-            registries.watch_topics(session, layout, self._found),
+            session.watch_children(layout.topics, self._found),
         ]
 
     def cancel(self) -> None:

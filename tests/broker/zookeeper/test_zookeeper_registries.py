@@ -84,7 +84,7 @@ def test_a_producer_watches_four_kinds_of_znodes(session: ZooKeeperSession, othe
     ids: queue.Queue[list[int]] = queue.Queue()
     names: queue.Queue[list[str]] = queue.Queue()
     registries.watch_brokers(session, layout, lambda: ids.put(list(registries.brokers(session, layout))))
-    registries.watch_topics(session, layout, names.put)
+    session.watch_children(layout.topics, names.put)
     assert (ids.get(timeout=60), names.get(timeout=60)) == ([], [])
     show(other, layout, BrokerNode(1, "a", 9092), clicks=1)
     assert until(lambda: ids.get(timeout=60) == [1])
@@ -208,7 +208,7 @@ def test_a_partition_has_one_owner_until_that_lets_go(
     assert not registries.release(session, layout, "g", "clicks", name, "a-0")
     assert registries.owner(session, layout, "g", "clicks", name) is None
     assert registries.claim(other, layout, "g", "clicks", name, "b-0")
-    assert registries.owned_topics(session, layout, "g") == ["clicks"]
+    assert session.children(layout.owned_topics("g")) == ["clicks"]
     other.close()
     assert registries.owners(session, layout, "g", "clicks") == {}
 
@@ -235,7 +235,7 @@ def test_offsets_stay_when_everybody_is_gone(
     other.close()
     assert registries.read_group_offset(session, layout, "g", "clicks", first) == 2**62
     assert registries.group_offsets(session, layout, "g", "clicks") == {first: 2**62, second: 7}
-    assert registries.stored_topics(session, layout, "g") == ["clicks"]
+    assert session.children(layout.stored_topics("g")) == ["clicks"]
     node = session.read(layout.offset("g", "clicks", second))
     assert node is not None
     assert (node.data, node.owner) == (b"7", 0)
