@@ -18,6 +18,7 @@ Descriptor"; the xxHash specification, "XXH32".
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -118,7 +119,7 @@ def _corrupt(codec: Codec, why: object) -> CorruptMessage:
 def _library(codec: Codec) -> Any:
     module, package = _LIBRARIES[codec]
     try:
-        return import_module(module)
+        return sys.modules.get(module) or import_module(module)  # import_module takes a microsecond
     except ImportError:
         raise UnsupportedCompression(
             f"{codec.name.lower()} needs the package {package}, which is not installed"

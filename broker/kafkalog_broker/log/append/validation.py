@@ -158,7 +158,7 @@ def _open_all(closed: Sequence[_Closed], config: LogConfig, *, at_once: bool) ->
 def _open_records(closed: _Closed, config: LogConfig, max_bytes: int, *, at_once: bool) -> int:
     data, codec, count = closed
     try:
-        block = decompress(codec, data, max_bytes) if codec else bytes(data)  # faster to read than a view
+        block = bytes(decompress(codec, data, max_bytes) if codec else data)  # faster to read than a view
         most_headers = _LOOKED_AT_HEADERS if at_once else len(block)
         keyed = "compact" in config.cleanup_policy
         if not check_records(block, 0, len(block), count, count, most_headers, numbered=True, keyed=keyed):
