@@ -116,7 +116,7 @@ def test_the_stream_continues_where_it_was_and_writes_each_late_flight_once(exec
     assert text_of(cells["produce"]) == "6,099 flights in the first week\n"
     assert "12,127 flights came and were read; the last lag: 0\n" in text_of(cells["live"])
     assert re.search(r"total .* 2,712 │\n", text_of(cells["cli-lag"]))
-    ends = json.loads(text_of(cells["checkpoint"]))["offsets"]["flights"]
+    ends = json.loads(text_of(cells["checkpoint"]))["flights"]
     assert sum(ends.values()) == 6_099 + 12_127
     assert text_of(cells["late"]) == "1,202 of 20,938 flights left an hour late or more\n"
     assert text_of(cells["throughput"]) == "540,080 records in 5 batches\n"

@@ -62,7 +62,7 @@ def test_what_is_added_is_listed_until_it_is_removed(servers: str) -> None:
         (["alice", "--producer", "--topic", "t"], "write User:alice"),
         (["User:a", "--producer"], "give --topic"),
         (["User:a", "--topic", "t"], "give --operation"),
-        (["User:a", "--topic", "t", "--operation", "Reed"], "'Reed' is none of"),
+        (["User:a", "--topic", "t", "--operation", "Reed"], "'Reed' is not one of"),
         (["User:a", "--consumer", "--cluster"], "need a --topic"),
     ],
 )
