@@ -29,8 +29,9 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class JaasEntry:
-    """*Thread-safe: immutable.* A login module's flag and options, which may be secrets."""
+    """*Thread-safe: immutable.* A login module and its options, which may be secrets."""
 
+    module: str
     flag: str
     options: Mapping[str, str] = field(repr=False)
 
@@ -74,7 +75,7 @@ def _entry(module: _Token, tokens: Iterator[_Token]) -> JaasEntry:
         if key.sign == ";":
             if not module.text:
                 raise ValueError("Login module not specified in JAAS config")
-            return JaasEntry(flag.text.lower(), options)
+            return JaasEntry(module.text, flag.text.lower(), options)
         equals, value = next(tokens, None), None
         if equals is not None and equals.sign == "=":
             value = next(tokens, None)
