@@ -37,7 +37,10 @@ class NotMirrored(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """Since the start; bytes of keys and values. ``lag``: in bytes in 0.7, else offsets; None if unknown."""
+    """Read from a source since the start; bytes are those of keys and values.
+
+    ``lag`` is in bytes in 0.7, else offsets; None if unknown.
+    """
 
     name: str
     message_count: int
@@ -67,7 +70,10 @@ class Mirror:
         self._stopped = False
 
     def start(self) -> Mirror:
-        """Connects to the target and the sources, and starts the threads. `InvalidConfig`: the filter."""
+        """Connects to the target and the sources, and starts the threads.
+
+        Raises `InvalidConfig` for an invalid filter, `ConnectionLost` if a ZooKeeper does not answer.
+        """
         self.topics = topics_of(self._config)
         self._target = target = target_of(self._config, self._lost, clock=self._clock)
         try:

@@ -284,7 +284,10 @@ _OFFSET = re.compile(r"[0-9]{1,19}")
 
 
 def offsets_in_file(path: Path, group: str | None = None) -> dict[TopicPartition, int]:
-    """From lines ``topic,partition,offset`` (0.7: ``broker-partition``), or the ``group``'s with it first."""
+    """Read lines ``topic,partition,offset``, or with a group first; skips groups other than ``group``.
+
+    A 0.7 partition is ``broker-partition``. Raises `InvalidConfig`, also for an empty result.
+    """
     found: dict[TopicPartition, int] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -275,7 +275,9 @@ class _Reader:
 
 
 def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *, follow: bool) -> None:
-    """Up to the end at assignment, or SIGTERM. Commits what is written: a reader such as head may end."""
+    """Up to the end at assignment, or SIGTERM. Commits what is written, so that nothing is lost for a reader
+    such as head that ends.
+    """
     # On SIGTERM too the member leaves, so that others need not wait for its session to end.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Consumer(replace(config, enable_auto_commit=False)) as consumer:
@@ -312,8 +314,10 @@ def _copy_group(config: GroupConsumerConfig, topic: str, output: RecordOutput, *
 def read_ranges(
     cluster: Cluster, ranges: Ranges, config: ConsumerConfig, on_skip: Skipped | None = None
 ) -> Iterator[tuple[TopicPartition, list[Record]]]:
-    """The records of all ``ranges`` in batches, from one fetch response per partition in turn: up to 128 MiB
-    in all, but 64 KiB each. Raises `OffsetOutOfRange`; without ``on_skip`` also for corrupt batches.
+    """The records of all ``ranges`` in batches, from one fetch response per partition in turn.
+
+    Fetches up to 128 MiB in all, but 64 KiB per partition. Raises `OffsetOutOfRange` if the log lacks
+    offsets, and for corrupt batches unless ``on_skip`` is given.
     """
     share = _FETCHED_BYTES // (_ANSWERS * max(len(ranges), 1))
     least = min(config.max_partition_fetch_bytes, max(share, _LEAST_FETCH_BYTES))

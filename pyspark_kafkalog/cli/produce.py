@@ -126,7 +126,9 @@ Drafts = Iterator[tuple[InputLine, int, Draft]]  # origin of each record, its by
 
 
 class _Run:
-    """*Not thread-safe.* Records and their outcome, which `_settled` changes on the producer's thread."""
+    """*Not thread-safe.* The records of a command and their outcome, which only `_settled` changes, on the
+    producer's thread for callbacks.
+    """
 
     def __init__(
         self, producer: Producer, topic: str, common: Draft, files: Sequence[Path], quiet: bool

@@ -218,8 +218,10 @@ def delete_groups(where: Where, groups: Iterable[str], *, deadline: Deadline | N
 def delete_group_offsets(
     where: Where, group: str, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
 ) -> None:
-    """Delete offsets. Raises `ServerError`: GROUP_SUBSCRIBED_TO_TOPIC if a member is, GROUP_ID_NOT_FOUND, or
-    NON_EMPTY_GROUP if members are not consumers.
+    """Delete the group's offsets of ``partitions``, whose topics no member may be subscribed to.
+
+    Raises `ServerError`: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP if members are not
+    consumers.
     """
     topics = tuple(
         OffsetDeleteRequestTopic(name, tuple(OffsetDeleteRequestPartition(n) for n in numbers))

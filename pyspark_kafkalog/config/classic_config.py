@@ -1,4 +1,7 @@
-"""Properties of Kafka 0.7's API, `classic`; names are 0.7's, and so are defaults unless noted."""
+"""Properties of Kafka 0.7's API, `classic`: of its clients, consumers (also Spark's reads) and producers.
+
+Names are 0.7's, and so are defaults unless noted.
+"""
 
 from __future__ import annotations
 

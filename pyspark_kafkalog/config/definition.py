@@ -1,4 +1,9 @@
-"""Properties: their definition by `prop`, and how text becomes a frozen dataclass of checked values."""
+"""Definition of properties, and how text becomes a frozen dataclass of checked values.
+
+The fields of a configuration are made by `prop`: Kafka's name, default, type, older names, range and a
+sentence. `parse`, error messages, comments in ``conf/server.properties`` and ``docs/configuration.md`` all
+use that one definition.
+"""
 
 from __future__ import annotations
 
@@ -270,7 +275,10 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
 
 
 def parse(cls: type[C], mapping: Mapping[str, object], *, source: str) -> C:
-    """A configuration from names and values; unknown names are ignored with a warning."""
+    """A configuration from names and values (text or typed; None is unset). Raises `InvalidConfig`.
+
+    Unknown names are ignored, with a warning that suggests the nearest known one.
+    """
     return parse_layers(cls, [(source, mapping)])
 
 

@@ -40,7 +40,10 @@ class DefaultSource(DataSource):
 
     @briefly
     def schema(self) -> StructType:
-        """Checks the options, so that ``load()`` fails and not the first action."""
+        """The seven columns of Spark's Kafka connector, or those that the options ask for. Raises
+        `InvalidConfig`, so that ``load()`` fails, not the first action; what only a batch or a stream may
+        have is checked when it begins.
+        """
         of_table = table_options(self.options)
         options = parse_either_options(self.options if of_table is None else of_table)
         schema = spark_schema(options.row_columns)

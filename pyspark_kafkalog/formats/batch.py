@@ -118,6 +118,7 @@ class BatchHeader:
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header of the batch at ``pos``; ``buf`` need only hold the header."""
     base, length, epoch, _, *rest = read_header_fields(buf, pos)
     return BatchHeader(base, length, epoch, *rest)
 
@@ -359,6 +360,8 @@ def assign(
 
 
 class V2Format:
+    """v2 batches as a `MessageFormat`; a frame is a batch."""
+
     min_frame_size = HEADER_SIZE
 
     def frame_at(self, buf: memoryview, pos: int, offset: int) -> Frame | None:  # noqa: ARG002  (0.7 needs it)

@@ -32,6 +32,8 @@ _MOST_OVERHEAD = 34  # largest per-message overhead besides key and value: a v1 
 
 
 class ConvertedEntry(NamedTuple):
+    """A record batch, its record count, and its size before compression."""
+
     batch: bytes
     message_count: int
     block_bytes: int

@@ -212,6 +212,7 @@ class AbortedTransactions:
         self._aborted: set[int] = set()
 
     def advance(self, last_offset: int) -> None:
+        """Start the transactions that begin at or before ``last_offset``."""
         while self._upcoming and self._upcoming[0][0] <= last_offset:
             self._aborted.add(heapq.heappop(self._upcoming)[1])
 
@@ -273,6 +274,7 @@ def first_entry_is_whole(data: memoryview) -> bool:
 
 
 def entry_at(data: memoryview, pos: int) -> Frame | None:
+    """The unverified entry at ``pos``; None if it is invalid or not whole."""
     try:
         frame = ENTRIES.frame_at(data, pos, 0)
     except CorruptMessage:
@@ -301,12 +303,14 @@ def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
 
 
 def next_offset_at(data: Buffer, pos: int) -> int | None:
+    """The offset field of the entry at ``pos``; None beyond ``data``."""
     if len(data) - pos < _OFFSET_BYTES:
         return None
     return int.from_bytes(data[pos : pos + _OFFSET_BYTES], "big", signed=True)
 
 
 def first_offset_at(data: memoryview, pos: int) -> int | None:
+    """First offset of the entry at ``pos``, the offset field if it is cut; None beyond ``data``."""
     frame = entry_at(data, pos)
     return next_offset_at(data, pos) if frame is None else first_offset(data, frame)
 

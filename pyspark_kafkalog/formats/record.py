@@ -345,7 +345,9 @@ def _check_each(
 
 
 def _check_headers(data: Buffer, pos: int, end: int, most: int) -> tuple[int, int]:
-    """How many headers a record has, and their end; follows their lengths (0.2 us each) up to ``most``."""
+    """Follow the lengths of a record's headers (0.2 us each) unless there are more than ``most``; returns how
+    many there are, and their end.
+    """
     count, pos = read_varint(data, pos)
     if not 0 <= count <= max(0, end - pos) // 2:
         raise CorruptMessage(f"{count} headers cannot be in {max(0, end - pos)} bytes")

@@ -184,6 +184,7 @@ def verify_entry(entry: Entry) -> None:
 
 
 def sound_entry(buf: Buffer, pos: int, max_message_bytes: int) -> Entry | None:
+    """The entry at ``pos`` if it is whole, allowed in length, and its checksum is correct."""
     try:
         entry = _whole_entry(memoryview(buf), pos, pos)
         if entry is None or len(entry.payload) > max_message_bytes:

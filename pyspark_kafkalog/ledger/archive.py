@@ -179,6 +179,7 @@ class Archive:
         return commit
 
     def history(self) -> list[Commit]:
+        """All commits, oldest first, including those that a rewind undid."""
         return side_by_side(self.store, self.commit_at, range(1, self.head_number() + 1))
 
     def lineage(self, newest: int | None = None) -> list[Commit]:

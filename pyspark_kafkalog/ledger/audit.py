@@ -46,6 +46,7 @@ class AuditRow:
 
 
 def audit_rows(archive: Archive) -> list[AuditRow]:
+    """A row for each partition from which a committed load read, oldest load first."""
     in_effect = {commit.number for commit in archive.lineage()}
     loads = (commit for commit in archive.history() if commit.is_load)
     return [row for commit in loads for row in _rows(archive, commit, commit.number in in_effect)]

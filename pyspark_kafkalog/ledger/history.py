@@ -76,7 +76,9 @@ def last_commit(archive: Archive, part: HistoryRange) -> int:
 
 
 def ranges_of(archive: Archive, part: HistoryRange) -> dict[TopicPartition, tuple[int, int]]:
-    """Each partition's offsets in a part of the history; later partitions begin at their first load."""
+    """The offsets of each partition in a part of the history; partitions added later begin at their first
+    load. Raises `TopicRecreated`, or `LoadError` without such commits or after a rewind in between.
+    """
     until = last_commit(archive, part)
     ends = {p.key: p for p in archive.commit_at(until).positions}
     begun = archive.commit_at(part.since).positions if part.since else ()

@@ -162,7 +162,11 @@ class Ledger(Archive):
         self.store.create(START, encode(StartRecord(self._now(), tuple(start))))
 
     def leave_receipt(self, receipt: Receipt, index: int) -> None:
-        """Store the receipt of range ``index``, or compare it with an earlier attempt's, which stays."""
+        """Store the receipt of range ``index``, or compare it with an earlier attempt's, which stays.
+
+        If that is of another run, a mark says that the receipt's run read the range as well. Raises
+        `ReceiptMismatch` if the earlier attempt read other records.
+        """
         path = receipt_name(receipt.plan, receipt.key, receipt.start, receipt.end)
         if self.store.create(path, encode(receipt)):
             return

@@ -1,4 +1,6 @@
-"""A plan: the ranges of a load, decided once and written before anything is read. Pure."""
+"""A plan: the ranges of a load, decided once and written before anything is read. Pure. `make_plan` decides
+where each partition continues, and raises rather than lose records silently.
+"""
 
 from __future__ import annotations
 

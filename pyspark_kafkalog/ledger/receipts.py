@@ -270,6 +270,7 @@ _COMPARED = (
 
 
 def disagreement(ours: Receipt, stored: Receipt) -> str | None:
+    """The fields in which two receipts differ, in words; None if they read the same records."""
     differ = [name for name in _COMPARED if getattr(ours, name) != getattr(stored, name)]
     return (
         "; ".join(f"{name}: {getattr(stored, name)} then, {getattr(ours, name)} now" for name in differ)

@@ -83,6 +83,7 @@ def mirror_name(broker: int, topic: str, partition: int) -> str:
 
 
 def number_of(name: str) -> int | None:
+    """The number in a plan's or commit's file name; None for other files."""
     match = _NUMBERED.fullmatch(name)
     return int(match[1]) if match else None
 

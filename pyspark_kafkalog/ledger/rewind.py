@@ -38,7 +38,9 @@ def rewinding_to_commit(archive: Archive, target: int) -> Rewind:
 
 
 def rewinding(archive: Archive, wanted: Mapping[TopicPartition, int]) -> Rewind:
-    """The rewind to these offsets; other partitions keep their positions if possible."""
+    """The rewind to these offsets; other partitions keep their positions if possible. `LoadError`: an offset
+    after the partition's position, or in a partition never loaded or recreated since.
+    """
     lineage = archive.lineage()
     if not lineage:
         raise LoadError(f"{archive.location}: nothing was committed yet, so there is nothing to rewind")

@@ -1,4 +1,6 @@
-"""``kafkalog.compact()``: rewrites the small files of many loads into a few large ones, in one commit."""
+"""``kafkalog.compact()``: rewrites the small files of many loads into a few large ones, in one commit. It
+records which loads' files it replaces; `kafkalog gc` removes these later, so that running readers can finish.
+"""
 
 from __future__ import annotations
 

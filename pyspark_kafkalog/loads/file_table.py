@@ -1,4 +1,7 @@
-"""The interface of a load's targets, which know no locks and commits; and files as one (mode ``dir``)."""
+"""The interface of a load's targets, and files as one (mode ``dir``): Spark writes them, and the commit lists
+them. `Load.write` passes a `Work` to the target, and the commit records the `LoadOutput` it returns; targets
+know nothing of locks and commits.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,9 @@ class FileTable:
         grain: str = "day",
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """Days or hours of column ``partition_by_time`` divide the directory, before ``partition_by``."""
+        """``options`` are those of Spark's writer. The days (with ``grain="hour"`` also hours) of column
+        ``partition_by_time`` divide the load's directory, before ``partition_by``.
+        """
         if format not in FILE_FORMATS:
             raise InvalidConfig(f"format is {format!r}; it must be one of {', '.join(FILE_FORMATS)}")
         self._store = output_files.table_store(path)
@@ -173,7 +178,9 @@ def _types_of(spark: SparkSession, before: LoadOutput) -> dict[str, str]:
 
 
 def check_rows(number: int, place: str, read: int | None, wrote: int, rows: int | None) -> None:
-    """Compare what the tasks ``read``, if that is known, with what Spark ``wrote`` and ``place`` holds."""
+    """Compare what the tasks ``read``, if that is known, with what Spark ``wrote`` and what ``place`` holds.
+    Raises `ReceiptMismatch`.
+    """
     if rows == wrote and read in (None, wrote):
         return
     cause = (

@@ -1,4 +1,11 @@
-"""``kafkalog.load()``: a batch that starts where the previous one ended; docs/loads.md has the guarantees."""
+"""``kafkalog.load()``: a batch that starts where the previous one ended.
+
+    with kafkalog.load(spark, name="flights", offsets="/lake/_offsets", subscribe="flights", ...) as load:
+        load.write_parquet("/lake/flights")
+    kafkalog.read_load(spark, "/lake/flights")
+
+docs/loads.md describes the guarantees, and what happens after a crash at each point.
+"""
 
 from __future__ import annotations
 

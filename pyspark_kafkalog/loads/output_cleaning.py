@@ -44,7 +44,9 @@ class Removable:
 
 
 def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
-    """Removable files by table: unlisted and written before ``before_ms``, or replaced by then."""
+    """Removable files by table: unlisted and written before ``before_ms``, or replaced by then. Raises
+    `LoadError` if a commit, and so what it lists, cannot be read.
+    """
     # Read before the directories are listed: a commit made meanwhile has a higher number.
     commits = ledger.history()
     lineage = ledger.lineage(commits[-1].number) if commits else []
@@ -62,7 +64,10 @@ def removable_files(ledger: Ledger, before_ms: int) -> list[Removable]:
 
 
 def remove_files(ledger: Ledger, found: Removable, now_ms: int) -> None:
-    """Remove these files, and directories left without data; may be repeated. Needs the ledger's lock."""
+    """Remove these files, and directories left without data; may be repeated. The caller holds the ledger's
+    lock. First records that rewinding to before the compactions is no longer possible; else raises
+    `LostRace`.
+    """
     store = open_store(found.location)
     for number in found.compactions:
         ledger.store.create(removal_name(number), encode(FileRemoval(number, utc_text(now_ms))))
@@ -110,6 +115,7 @@ def _removable(
 
 
 def _load_of(file: StoredFile) -> int:
+    """The number of the load or compaction in whose directory a file is; 0 for other files."""
     top, _, inside = file.name.partition("/")
     number = _OF_LOAD.fullmatch(top)
     return int(number[1]) if number and inside else 0

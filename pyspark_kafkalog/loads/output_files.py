@@ -141,7 +141,9 @@ def compaction_directory(number: int, run: str) -> str:
 
 
 def claim_path(path: str | os.PathLike[str], ledger: Ledger, format: str = PARQUET) -> Claim:
-    """Make this load the owner of ``path``, or check that it is, and that the files there fit."""
+    """Make this load the owner of ``path``, or check that it is. `LoadError`: another load owns it or the
+    original of a copied ledger, or it holds files of another format or of unclaimed loads.
+    """
     store = table_store(path)
     where, offsets = store.location, ledger.offsets_path
     ours = Claim(ledger.name, offsets, ledger.identity(), where, format)
@@ -370,6 +372,7 @@ def count_rows(store: FileStore, file: StoredFile, format: str) -> int:
 
 
 def spark_schema(output: LoadOutput) -> str | None:
+    """The schema that Spark stored in the first file, as JSON; None if there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

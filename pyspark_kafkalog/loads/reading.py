@@ -151,7 +151,9 @@ def _former(as_of: str | int | None, between: str | None) -> HistoryRange | None
 
 
 def option_texts(options: Mapping[str, object], of: Callable[..., object] | None = None) -> dict[str, str]:
-    """Options as Spark takes them; refuses misspelt arguments of ``of``, which Spark would ignore."""
+    """Options as Spark takes them. Raises `InvalidConfig` for one that looks like an argument of ``of``, a
+    function that passes unknown names on to Spark, which ignores them.
+    """
     arguments = {p.name: str(p).partition(":")[0] for p in signature(of).parameters.values()} if of else {}
     for name in options:
         near = nearest(name.lower(), arguments)

@@ -288,7 +288,9 @@ def decode_request(header: RequestHeader, frame: bytes | bytearray | memoryview,
 
 
 def decode_response(key: ApiKey, version: int, frame: bytes | bytearray | memoryview) -> tuple[int, Any]:
-    """Correlation id and message; ApiVersions falls back to version 0, from a broker without ``version``."""
+    """Correlation id and message of a response; record sets are slices of ``frame``. ApiVersions falls back
+    to version 0, from a broker that does not know ``version``.
+    """
     api = APIS[key]
     message = _codec(api, api.response, version)
     buf = memoryview(frame)

@@ -32,7 +32,10 @@ _shipped: Shipped | None = None
 
 
 def look_also(shipped: Shipped) -> None:
-    """Also look for missing files where ``shipped`` says: the data source knows where ``--files`` are."""
+    """From now on, also look for missing files where ``shipped`` says.
+
+    Executors have files of ``--files`` under their base names in a directory that only the data source knows.
+    """
     global _shipped
     _shipped = shipped
 

@@ -1,4 +1,7 @@
-"""Live brokers and their partitions; groups' members, owners and offsets. Callers decide on retries."""
+"""Live brokers and their partitions; members, owners and offsets of consumer groups.
+
+Each group function is one step of the rebalance algorithm; the caller decides what to retry.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,10 @@ def cluster_id(session: ZooKeeperSession, layout: RegistryLayout) -> str | None:
 
 
 def agree_on_cluster(session: ZooKeeperSession, layout: RegistryLayout, known: str | None, fresh: str) -> str:
-    """The cluster id in ZooKeeper; the first broker writes ``known``, of its data, or ``fresh``."""
+    """The cluster id in ZooKeeper; the first broker writes ``known``, of our data directory, or ``fresh``.
+
+    Raises `InvalidConfig` if ZooKeeper has another id than ``known``.
+    """
     path = layout.cluster_id
     ours = known or fresh
     try:

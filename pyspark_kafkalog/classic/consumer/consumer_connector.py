@@ -206,6 +206,8 @@ class ConsumerConnector:
         ``before_commit`` is for readers that process messages asynchronously. It runs on any thread before
         each commit, including on release of a partition: after the processed offsets are noted and before
         they are stored. It may wait, or raise a `KafkaError` to prevent the commit.
+
+        Raises `InvalidConfig`, or `ConnectionLost`: ZooKeeper does not answer.
         """
         if not isinstance(config, ConnectorConfig):
             config = parse(ConnectorConfig, config, source="consumer")
@@ -247,6 +249,7 @@ class ConsumerConnector:
             InvalidRequest: streams were created already.
             ConsumerIdInUse: another consumer has our ``consumerid``, or its old session has not expired yet;
                 try again later.
+            ConnectionLost: ZooKeeper does not answer.
         """
         subscription = ConsumerSubscription(streams)
         found = {topic: [self._stream(number) for number in range(count)] for topic, count in streams.items()}
@@ -266,7 +269,9 @@ class ConsumerConnector:
     def commit_offsets(self) -> None:
         """Commits processed messages, including the calling thread's last one.
 
-        Raises `ConnectionLost` also if we may no longer own the partitions.
+        Raises:
+            ConnectionLost: the store does not answer, or we may no longer own the partitions.
+            KafkaError: the store or ``before_commit`` refused.
         """
         partitions = self._owned.partitions()
         for partition in partitions:
@@ -278,7 +283,10 @@ class ConsumerConnector:
         return {one.key: thread_id(self.consumer_id, one.stream.number) for one in self._owned.partitions()}
 
     def lag(self) -> dict[PartitionKey, int]:
-        """Distance of processed offsets from the ends of the logs: bytes in 0.7, else offsets."""
+        """Distance of processed offsets from the ends of the logs: bytes in 0.7, else offsets.
+
+        Sends one request per partition; raises `KafkaError` if a broker does not answer.
+        """
         return self._owned.lag()
 
     def shutdown(self) -> None:

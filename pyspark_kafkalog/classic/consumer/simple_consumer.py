@@ -226,8 +226,9 @@ class SimpleConsumer:
 
     ``config``: see `SimpleConsumerConfig`, with ``zookeeper.connect`` `ConnectorConfig`; ``protocol`` is 0.7
     by default. Offsets of 0.7 are byte positions, so take the next one from the message. The first call
-    connects; a broken connection is reopened once per call. A broker has ``socket.timeout.ms`` to answer.
-    With ``isolation.level=read_committed`` a log ends before its first open transaction.
+    connects; a broken connection is reopened once per call. All calls raise `ConnectionLost` if the broker is
+    unreachable or does not answer within ``socket.timeout.ms``. With ``isolation.level=read_committed`` a log
+    ends before its first open transaction.
     """
 
     def __init__(
@@ -268,7 +269,9 @@ class SimpleConsumer:
         return messages
 
     def fetch_bytes(self, topic: str, partition: int, offset: int, max_size: int) -> memoryview:
-        """Up to ``max_size`` bytes of the log, unchecked, to search for a message. Else raises as `fetch`."""
+        """Up to ``max_size`` unchecked bytes of the log from ``offset`` on, to search for the next message.
+        Raises as `fetch`, but never for the content.
+        """
         one = FetchRequest(topic, partition, offset, max_size)
 
         def ask(reader: BrokerReader, deadline: Deadline) -> memoryview:
@@ -280,7 +283,10 @@ class SimpleConsumer:
         return self._call("fetching", ask)
 
     def multifetch(self, fetches: Iterable[FetchRequest]) -> list[MessageSet]:
-        """Several fetches in one request; a failed one has ``error`` set in its result."""
+        """Several fetches in one request; a failed one has ``error`` set in its result.
+
+        Raises `ServerError` INVALID_FETCH_SIZE for a negative size.
+        """
         wanted = list(fetches)
         for one in wanted:
             if one.max_bytes < 0:
@@ -331,7 +337,10 @@ class SimpleConsumer:
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Offsets of ``group``, of ``partitions`` or all; with ``dual.commit.enabled`` the larger ones."""
+        """Offsets of ``group``, of ``partitions`` or all; with ``dual.commit.enabled`` the larger ones.
+
+        Raises as `commit_offsets`.
+        """
         wanted = None if partitions is None else list(partitions)
         in_zookeeper = self._zookeeper_group(group, wanted or ())
         found: dict[TopicPartition, CommittedOffset] = {}

@@ -159,7 +159,10 @@ class ConsumerTimeout(KafkaError):
 
 
 class MessageMetadata(NamedTuple):
-    """A message's origin, where to continue (see `MessageSet`), and the other fields in ``record``."""
+    """A message's origin and, in ``record``, its other fields: key, time, headers.
+
+    ``next_offset`` is where a consumer continues: in a compressed set of 0.7 its own offset until its end.
+    """
 
     topic: str
     broker: int

@@ -91,8 +91,9 @@ class EventQueue:
     def batches(
         self, seconds: float, add: Callable[[list[QueueItem], QueueItem], bool]
     ) -> Iterator[tuple[list[QueueItem], bool]]:
-        """(batch, is last) until closed and empty. A batch ends if ``add`` says that it is full, ``seconds``
-        after the previous one, and when `flush` waits; it may be empty.
+        """Yields (batch, is last) until the queue is closed and empty; ``add`` returns whether it is full.
+
+        A batch also ends ``seconds`` after the previous one and when `flush` waits; it may be empty.
         """
         batch: list[QueueItem] = []
         due = Deadline.after(seconds, self._clock)
@@ -298,7 +299,10 @@ class AsyncProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Starts the thread, which connects for the first batch. Objects override classes in ``config``."""
+        """Starts the thread, which connects for the first batch. Objects override classes in ``config``.
+
+        Raises `InvalidConfig`: a property is not allowed, or a class cannot be found.
+        """
         config = producer_config(AsyncProducerConfig, config)
         self.config: AsyncProducerConfig = config
         self.lost_count = 0

@@ -66,7 +66,12 @@ class ClassicProducer:
         callback_handler: CallbackHandler | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Looks up the brokers. Objects override classes in ``config``."""
+        """Looks up the brokers. Objects override classes in ``config``.
+
+        Raises:
+            InvalidConfig: a property is missing or not allowed, or a class cannot be found.
+            ConnectionLost: ZooKeeper cannot be reached.
+        """
         config = producer_config(ClassicProducerConfig, config)
         self.config: ClassicProducerConfig = config
         self._encoder: Encoder = encoder or new_instance(
@@ -117,7 +122,9 @@ class ClassicProducer:
     def flush(self, timeout: float | None = None) -> None:
         """Returns when all queued events, also those of dead brokers, are sent or lost, and handled.
 
-        Raises `TimeoutError` after ``timeout`` seconds; `ConnectionLost` if a broker refused (acks=0).
+        Raises:
+            TimeoutError: not within ``timeout`` seconds.
+            ConnectionLost: with ``request.required.acks=0``, a broker refused something.
         """
         self._pool.flush(timeout)
 

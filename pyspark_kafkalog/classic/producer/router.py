@@ -65,7 +65,10 @@ PARTITIONERS: dict[str, type] = {"kafka.producer.DefaultPartitioner": JavaHashPa
 
 
 def java_hash(key: Any) -> int:
-    """Java's ``hashCode`` of ``String``, ``Integer`` or ``Long``; bytes as the str of these characters."""
+    """Java's ``hashCode``: of ``String``, ``Integer`` or ``Long``; bytes hash as the str of these characters.
+
+    Raises `TypeError` for ints beyond ``Long``.
+    """
     if isinstance(key, str):
         data = key.encode("utf-16-be", "surrogatepass")
         return _string_hash([high << 8 | low for high, low in zip(data[::2], data[1::2], strict=True)])

@@ -304,6 +304,7 @@ class SyncProducer:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        """Connects on the first send."""
         self.config: SyncProducerConfig = producer_config(SyncProducerConfig, config)
         self.peer = peer_name(host, port)
         self._host, self._port, self._clock = host, port, clock

@@ -108,6 +108,8 @@ def tasks_of(
 
 
 class BatchReader(TaskReader, DataSourceReader):
+    """Pickled from planner to tasks, so it holds settings only: no connection and no thread."""
+
     _options: BatchOptions
 
     @briefly

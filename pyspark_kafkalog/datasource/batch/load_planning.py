@@ -44,7 +44,10 @@ class PendingPlan(LoadError):
 
 
 def begin(options: BatchOptions, cluster: SourceCluster, ledger: Ledger, *, run: str) -> Plan | None:
-    """The stored plan to read now, pending or new; None if nothing is new. The caller holds the ledger."""
+    """The stored plan to read now, pending or new; None if nothing is new. The caller holds the ledger
+    (`Ledger.hold`); ``run`` names it in the commit that discards a pending plan. Raises `PendingPlan` with
+    ``onPendingPlan=fail``, `LostRace`, `LoadError`, `InvalidConfig` and `KafkaError`.
+    """
     _identify(options, cluster, ledger)
     head, pending = ledger.head_and_pending()
     if pending is not None and _load(options).on_pending == "discard":

@@ -54,6 +54,8 @@ class LoadInputPartition(KafkaInputPartition):
 
 
 class LoadReader(BatchReader):
+    """Reads a load's plan; settings only, as `BatchReader`."""
+
     def __init__(
         self, options: BatchOptions, columns: Sequence[str], load: LoadOptions, run: str | None = None
     ) -> None:
@@ -125,7 +127,9 @@ class LoadReader(BatchReader):
                 return held
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, which then leaves its receipt, and perhaps commits the load."""
+        """The rows of one task, which then leaves its receipt, and perhaps commits the load. `LostRace`:
+        another run committed this plan, so these rows must not count.
+        """
         if not isinstance(partition, LoadInputPartition):
             yield from super().read(partition)
             return

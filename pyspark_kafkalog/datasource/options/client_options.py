@@ -1,4 +1,6 @@
-"""Options, as text with names in lower case, that become a client's configuration. Pure."""
+"""Options that become a client's configuration: brokers, ``kafka.*`` properties, a group's offsets. Pure.
+``given`` are the options as text, with names in lower case.
+"""
 
 from __future__ import annotations
 

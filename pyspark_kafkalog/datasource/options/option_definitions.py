@@ -1,4 +1,6 @@
-"""Every option of Spark's reads and writes; errors, defaults and docs/datasource.md come from here."""
+"""Every option of Spark's reads and writes, from which errors, defaults and the tables of docs/datasource.md
+come. `read_options` and `sink_options` parse them; other ``kafka.*`` properties go to the client.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Parses the options of ``spark.read`` and ``spark.readStream``; names and errors are Spark's. Pure."""
+"""Parses the options of ``spark.read`` and ``spark.readStream`` with ``format("kafkalog")``, with the names,
+defaults and error messages of Spark's Kafka connector. Spark passes names in lower case; a program may not.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``. Pure."""
+"""Parses the options of ``df.write`` and ``df.writeStream`` with ``format("kafkalog")``; see `read_options`.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The topics, partitions and offsets that options name; JSON forms and errors are Spark's. Pure."""
+"""The topics, partitions and offsets that the options name. Pure. JSON forms and error messages match Spark's
+Kafka connector: users know them, and search for them.
+"""
 
 from __future__ import annotations
 
@@ -122,11 +124,15 @@ class SpecificOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
+    """The first record at or after ``timestamp_ms`` of every partition."""
+
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionTimestamps:
+    """The first record at or after each partition's own time, in milliseconds."""
+
     timestamps: Mapping[TopicPartition, int]
 
 
@@ -156,6 +162,7 @@ LATEST = Edge(LATEST_OFFSET)
 
 
 def is_reproducible(limit: StartLimit) -> bool:
+    """Whether a limit always resolves to the same offsets, apart from retention."""
     if isinstance(limit, SpecificOffsets):
         return LATEST_OFFSET not in {*limit.topics.values(), *limit.partitions.values()}
     return limit == EARLIEST
@@ -257,6 +264,7 @@ def _by_partition(expected: str, topic: str, value: object) -> OffsetsByPartitio
 
 
 def partition_named(topic: str, name: str) -> TopicPartition | None:
+    """The partition named ``<number>``, or in 0.7 ``<broker>-<number>``; None for other names."""
     found = _PARTITION.fullmatch(name)
     if found is None:
         return None

@@ -1,4 +1,7 @@
-"""Reads clusters over the wire since 0.8: partitions, offsets, and ranges as record batches."""
+"""Reads clusters over the wire since 0.8: partitions, offsets, and ranges as record batches.
+
+`open_cluster` chooses between this wire and that of Kafka 0.7, in `kafka07`.
+"""
 
 from __future__ import annotations
 
@@ -244,6 +247,7 @@ class _RangeRead:
         """The first offset whose row was not yielded."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the range. Raises `OffsetsGone` before any row of the lost offsets."""
         try:
             while self._position < self._end:
                 try:

@@ -241,6 +241,7 @@ def assigned(
 def retry_lookup(
     ask: Callable[[], T], reconnect: Callable[[], object], options: SourceOptions, clock: Clock
 ) -> T:
+    """The answer of ``ask``, retried according to the options; ``reconnect`` is called between attempts."""
     failures = 0
     while True:
         try:

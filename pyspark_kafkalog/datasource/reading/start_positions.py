@@ -70,6 +70,7 @@ def asked_ranges(
 
 
 def bounds_now(cluster: SourceCluster, asked: Sequence[OffsetRange]) -> Bounds:
+    """The ranges' current offsets. Raises `InvalidConfig` if one ends before it starts."""
     # Starts first: records written meanwhile only make a range longer.
     first = cluster.resolve({r.topic_partition: r.start for r in asked})
     last = cluster.resolve({r.topic_partition: r.end for r in asked})

@@ -32,7 +32,9 @@ class NullTopic(KafkaError):
 def rows_by_topic(
     batch: pa.RecordBatch, columns: Sequence[str], topic: str | None, zone: str | None = None
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows of ``batch`` by topic, in order; times without a zone are of ``zone``."""
+    """Rows of ``batch`` by topic, in order; times without a zone are of ``zone``. Raises `NullTopic` or
+    `InvalidConfig` before it yields anything.
+    """
     sent = batch.select([name for name in columns if name != "topic"])
     at = sent.schema.get_field_index("timestamp")
     if at >= 0 and sent.schema.field(at).type.tz is None:
@@ -62,7 +64,9 @@ def rows_by_topic(
 
 
 def _instants(local: pa.Array, zone: str | None) -> pa.Array:
-    """As Spark casts TIMESTAMP_NTZ: of two such times the first; a skipped one as before the gap."""
+    """As Spark casts TIMESTAMP_NTZ: a time that occurs twice is the first of the two, a skipped one has the
+    offset before the gap.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -142,6 +146,8 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
+    """A task's report to the driver: how many records it wrote to each partition, and their offsets."""
+
     partitions: Mapping[TopicPartition, Written] = field(default_factory=dict)
     transaction: PreparedTransaction | None = None
     """The transaction to commit; None for a write without transactions."""

@@ -136,6 +136,7 @@ def batch_writer(options: SinkOptions, schema: StructType, overwrite: bool) -> B
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> StreamWriter:
+    """The writer of ``df.writeStream``, in any output mode: complete mode writes each batch whole."""
     if options.unit is not None:
         raise InvalidConfig("transactional.write.id has no meaning in a stream: its batches have numbers")
     return StreamWriter(options, schema)

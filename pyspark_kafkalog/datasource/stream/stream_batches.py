@@ -1,4 +1,6 @@
-"""The batches of a stream: limits, ranges and lost offsets, as in Spark's own connector. Pure."""
+"""The batches of a stream: their limits, their ranges, and lost offsets. Pure. Limits, conditions and
+messages match Spark's own Kafka connector (docs/datasource.md, "Data loss in streams").
+"""
 
 from __future__ import annotations
 
@@ -75,6 +77,7 @@ def losses(
 
 
 def start_not_kept(start: Offsets, end: Offsets) -> list[OffsetsLost]:
+    """The losses of a repeated first batch that would now begin after its end."""
     behind = [p for p in sorted(end.keys() & start.keys()) if end[p] < start[p]]
     what = (
         f"The first batch of this query is repeated. It ends at {[end[p] for p in behind]} in "
@@ -91,6 +94,7 @@ def ranges_between(start: Offsets, end: Offsets, earliest: Offsets) -> list[Offs
 
 
 def check_fixed_end(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
+    """Check ``end``, planned in this run, against AvailableNow's."""
     # In 0.7 a missing partition's broker is away: the partition keeps its offset.
     ended = {p for p in end if p.broker == NO_BROKER}
     expected = {p for p in fixed if p.broker == NO_BROKER}
@@ -135,6 +139,7 @@ def share_limit(
 
 
 def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
+    """Number of unread offsets. ``starts`` has every partition of ``ends``."""
     return sum(max(0, end - starts[p]) for p, end in ends.items())
 
 

@@ -1,4 +1,6 @@
-"""The driver's side of a stream: its start, its limits, and its batches."""
+"""The driver's side of a stream: its start, its limits, and its batches. Spark stores the end of each batch
+in its checkpoint and passes it back; `stream_offsets` stores the first batch's start, which Spark does not.
+"""
 
 from __future__ import annotations
 

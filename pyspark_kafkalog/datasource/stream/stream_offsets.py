@@ -48,11 +48,13 @@ class StreamOffset:
         return {topic: (before, now) for topic, (before, now) in ids.items() if before != now}
 
     def continued(self, later: StreamOffset) -> OffsetsByPartition:
+        """The offsets in topics that were not recreated."""
         gone = self.recreated(later)
         return {p: offset for p, offset in self.offsets.items() if p.topic not in gone}
 
 
 def encode_offsets(offset: StreamOffset) -> dict[str, Any]:
+    """An offset as a dict for JSON; equal offsets give equal JSON."""
     by_topic: dict[str, dict[str, int]] = {}
     for partition, next_offset in sorted(offset.offsets.items()):
         by_topic.setdefault(partition.topic, {})[partition.number] = next_offset
@@ -144,6 +146,7 @@ class FileStarts:
         return counts
 
     def spend(self) -> None:
+        """The first batch is done. Does nothing if the start was spent before."""
         if self._spent:
             return
         number = self._newest() if self._number is None else self._number

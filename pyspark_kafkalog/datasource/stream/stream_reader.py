@@ -75,6 +75,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         return admission.ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The logs' last known ends, for the progress of the query; None before."""
         newest = self._driver.newest
         return None if newest is None else encode_offsets(newest)
 

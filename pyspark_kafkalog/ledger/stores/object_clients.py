@@ -88,7 +88,9 @@ _KINDS = {"Timeout": "timed out", "Interrupted": "the connection was closed with
 
 
 def reason(error: BaseException) -> str:
-    """What the store answered, else obstore's message without its dump; on one line, without secrets."""
+    """What the store answered, else obstore's message without the dump of its error's structure; on one
+    line, without secrets.
+    """
     text, _, dump = str(error).partition("\n\nDebug source:")
     if body := _BODY.search(text):
         text = ": ".join(part for part in body.groups() if part)

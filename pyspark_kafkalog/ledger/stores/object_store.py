@@ -216,6 +216,8 @@ class ObjectStore:
         return StoredFile(str(meta["path"]).removeprefix(prefix), int(meta["size"]), modified_ms)
 
     def _find(self, name: str, verb: str, call: Callable[[Any, Any, str], Any]) -> Any:
+        """As `_ask`; None if there is no such object."""
+
         def found(obstore: Any, store: Any, key: str) -> Any:
             with suppress(FileNotFoundError):
                 return call(obstore, store, key)

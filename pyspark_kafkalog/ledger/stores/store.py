@@ -1,4 +1,6 @@
-"""Stores: a ledger relies on `Store.create` being whole, durable and exclusive; `check_store` tests it."""
+"""The interface of stores for ledgers and tables of loads. A ledger relies on `Store.create` being whole,
+durable and exclusive; `check_store` tests that.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,9 @@ _ATTEMPTS = 5
 
 
 def clean_table(tables: OffsetTables, archive: Archive, claim: TableRow, head: int) -> list[int]:
-    """Remove the rows of loads up to commit ``head`` that are not in effect; returns the loads."""
+    """Remove the rows of loads up to commit ``head`` that are not in effect; returns the loads. Raises
+    `LoadError` if such rows cannot be told from others, or a load is in effect again whose rows were removed.
+    """
     in_effect, floor = _in_effect(archive, head, claim.checked_to)
     states = tables.states(after=floor)
     gone = sorted(n for n, found in states.items() if n in in_effect and SUPERSEDED in found)

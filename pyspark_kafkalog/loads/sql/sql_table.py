@@ -71,6 +71,7 @@ class SqlTasks:
     run: str
 
     def write(self, index: int) -> bool:
+        """Write range number ``index``; False if another attempt had written it."""
         part = self.parts[index]
         found = self._find(part.planned)
         if found is None:
