@@ -36,7 +36,8 @@ class Handle:
 
 class Scheduler:
     """*Thread-safe: ``_changed`` guards the queue.* Runs tasks on its own thread, one at a time, so a slow
-    one delays the rest. Failed tasks are logged, and repeated if periodic.
+    one delays the rest. Failed tasks are logged, and repeated if periodic. Tasks wait for `start`; after
+    `stop` none run.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -151,8 +152,9 @@ _LOOK_SECONDS = 0.2
 
 
 def next_of(reasons: queue.SimpleQueue[T]) -> T:
-    """The next item, even if put by a signal handler: a signal just before ``get`` blocks does not interrupt
-    it, so wait in short steps. Only a ``SimpleQueue`` allows ``put`` to interrupt its own ``get``.
+    """The next item of ``reasons``, even if put by a signal handler of this thread. A signal just before
+    ``get`` blocks does not interrupt it, so wait in short steps. Only a ``SimpleQueue`` allows ``put`` to
+    interrupt its own ``get``.
     """
     while True:
         try:

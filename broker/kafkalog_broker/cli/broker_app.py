@@ -1,4 +1,8 @@
-"""The command line's parser, exit codes and error messages, one line on standard error; ``properties``."""
+"""The command line's parser, exit codes and error messages; and the command ``properties``.
+
+Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration. An expected failure is one line on standard
+error.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,9 @@ def add_command(
 
 
 def directories_of(path: Path | None) -> tuple[Path, ...]:
-    """Data directories at ``path``: itself, or ``log.dirs`` of properties. Raises `InvalidConfig`."""
+    """The data directories at ``path``: itself, or the ``log.dirs`` of a properties file, None for defaults.
+    Raises `InvalidConfig`: a directory is missing, or the file is not a configuration.
+    """
     if path is not None and path.is_dir():
         return (path,)
     if path is not None and not path.exists():

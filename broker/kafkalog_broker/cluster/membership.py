@@ -118,8 +118,9 @@ class Membership:
         return done
 
     def make(self, name: str, topic: ClusterTopic) -> None:
-        """Create our partitions of a new or widened topic, and report them. Raises `ServerError`
-        LEADER_NOT_AVAILABLE: another thread creates it, or must first remove an older topic.
+        """Create our partitions of a new or widened topic, and report them. Raises as
+        `LogManager.create_topic`, and `ServerError` LEADER_NOT_AVAILABLE: another thread creates it, or must
+        first remove an older topic.
         """
         wanted = self._wanted(topic)
         if not wanted:

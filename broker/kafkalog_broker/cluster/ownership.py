@@ -30,7 +30,9 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopic:
-    """``owners``: a broker or `NOBODY`. ``pending`` ones, not created yet, begin at ``starts`` or 0."""
+    """``stored`` has all partitions, ``owners`` the broker of each, or `NOBODY`. ``pending`` partitions are
+    not created yet; they will begin at their offset in ``starts``, or 0.
+    """
 
     stored: StoredTopic
     owners: tuple[int, ...]
@@ -91,8 +93,8 @@ class LiveBroker:
 
 class Pulse:
     """*Thread-safe: ``_lock`` guards the beats.* Detects that this process was stopped (SIGSTOP, a sleeping
-    machine), so its ZooKeeper session may have ended: without a `beat` for ``longest_seconds`` it is `late`
-    until it `caught_up`.
+    machine), so that its ZooKeeper session may have ended: if `beat` is not called for ``longest_seconds``
+    the process is `late` until it has read the registry again.
     """
 
     def __init__(self, longest_seconds: float, clock: Clock = SYSTEM_CLOCK) -> None:

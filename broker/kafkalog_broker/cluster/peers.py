@@ -105,7 +105,9 @@ class Peers:
     def ask(
         self, broker: int, request: Any, version: int, answered: Answered, seconds: float | None = None
     ) -> None:
-        """Without ``seconds`` wait while the connection lasts: a stopped broker must not be asked twice."""
+        """Send a request; ``answered`` gets its outcome. Without ``seconds`` it waits as long as the
+        connection lasts, as a stopped broker answers after it resumes and must not be asked twice.
+        """
         with self._lock:
             peer = self._peers.get(broker)
             if peer is None and not self._closed and self._config is not None:

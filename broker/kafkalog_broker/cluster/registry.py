@@ -210,7 +210,9 @@ class TopicRegistry:
     def offer(
         self, name: str, mine: StoredTopic, broker: int, starts: Mapping[int, int] = MappingProxyType({})
     ) -> ClusterView:
-        """Register what a broker had before it joined. ``starts`` are first offsets above 0."""
+        """Register what a broker had before it joined, with its leader epochs. ``starts`` are first offsets
+        above 0.
+        """
 
         def plan(view: ClusterView) -> Edit | None:
             topic = view.topics.get(name)
@@ -245,9 +247,9 @@ class TopicRegistry:
     def widen(
         self, name: str, topic_id: UUID, total: int, owners: Callable[[ClusterView, int], Sequence[int]]
     ) -> ClusterTopic:
-        """``owners`` returns the owners of the added partitions. Raises as `create`,
-        `UnknownTopicOrPartition`, `InvalidPartitions`, and `ServerError` INVALID_REPLICA_ASSIGNMENT: not as
-        many owners.
+        """Give a topic ``total`` partitions; ``owners`` returns the owners of the added ones. Raises as
+        `create`, `UnknownTopicOrPartition`, `InvalidPartitions`, and `ServerError`
+        INVALID_REPLICA_ASSIGNMENT: not as many owners.
         """
 
         def plan(view: ClusterView) -> Edit:
@@ -348,10 +350,10 @@ class TopicRegistry:
         return self._change(plan, name)
 
     def forget(self, broker: int, heirs: Collection[int], now_us: int) -> None:
-        """Give the partitions of a broker that is gone for good, and unowned ones if no other is awaited, to
-        ``heirs``, empty. Offsets begin at ``now_us`` (microseconds), far above the previous start: no log got
-        a million records a second since 1970. Leader epochs rise by one. Its pending removals of deleted
-        topics count as done.
+        """Give the partitions of a broker that is gone for good to ``heirs``, which create them empty; also
+        partitions without an owner if it was the last broker awaited. Their offsets begin at ``now_us``, the
+        time in microseconds, and far above the previous start: no old log got a million records a second
+        since 1970. Their leader epochs rise by one. Its pending removals of deleted topics count as done.
         """
         view = self.sync()
         for name, topic in view.topics.items():

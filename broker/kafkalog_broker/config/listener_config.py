@@ -1,4 +1,6 @@
-"""TLS and login, as in Kafka for all listeners, one (``listener.name.<name>.``), or one of its mechanisms."""
+"""TLS and login of listeners (``ssl.*``, ``sasl.*``), set as in Kafka for all listeners, for one
+(``listener.name.<name>.``), or for one of its mechanisms (``listener.name.<name>.<mechanism>.``). Pure.
+"""
 
 from __future__ import annotations
 

@@ -277,7 +277,9 @@ class Meta:
 def agree_on_meta(
     found: Mapping[DataDirectory, Mapping[str, str]], node_id: int, name_cluster: Callable[[str | None], str]
 ) -> Meta:
-    """Check that all agree, and write missing ones. ``name_cluster`` maps the known id to the final one."""
+    """Check that all ``meta.properties`` agree, and write missing ones; ``name_cluster`` maps the known
+    cluster id, or None, to the final one. Raises `InvalidConfig`: different clusters or brokers.
+    """
     clusters = {meta["cluster.id"] for meta in found.values() if "cluster.id" in meta}
     if len(clusters) > 1:
         raise InvalidConfig(f"log.dirs belong to different clusters: {', '.join(sorted(clusters))}")

@@ -69,7 +69,9 @@ class File:
         os.utime(self._fd, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def sync(self) -> None:
-        """Do not repeat after a failure: the kernel may drop unwritten pages and then report success."""
+        """Make the content durable. Do not repeat after a failure: the kernel may drop unwritten pages and
+        then report success.
+        """
         _fsync(self._fd)
 
     def close(self) -> None:
@@ -168,7 +170,9 @@ def write_all(file: File, position: int, data: Data) -> None:
 def copy_bytes(
     source: File, target: File, size: int, progress: Callable[[int], object], *, position: int = 0
 ) -> None:
-    """Copy ``[position, size)``, in the kernel if possible. Raises `EOFError`: the source became shorter."""
+    """Copy bytes ``[position, size)``, in the kernel if possible; ``progress`` gets each step's bytes.
+    Raises `EOFError`: the source became shorter; `OSError`.
+    """
     while position < size:
         taken = _copy_some(source, target, position, min(_COPY_BYTES, size - position))
         if not taken:
@@ -203,7 +207,9 @@ def read_file(files: FileSystem, path: Path) -> bytes:
 
 
 def replace_file(files: FileSystem, path: Path, data: bytes, *, durable: bool, private: bool = False) -> None:
-    """Replace a file atomically; unless ``durable``, a power cut may tear it. ``private``: mode 0600."""
+    """Replace the file at ``path`` atomically; unless ``durable``, a power cut may leave it torn.
+    ``private``: readable by the owner only.
+    """
     new = path.with_name(f".{path.name}.tmp" if len(path.name) < 240 else ".long-name.tmp")
     with closing(files.open(new, create=True)) as file:
         if private:
@@ -254,9 +260,11 @@ class OpenFile:
 
 
 class OpenFiles:
-    """*Thread-safe.* Keeps recently used files open, at most ``max_open``; those in use are never closed, so
-    a slow reader's answer keeps its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant:
-    garbage collection may call `release`.
+    """*Thread-safe.* Keeps recently used files open, at most ``max_open`` of them.
+
+    Files in use are never closed, even above ``max_open`` or when deleted, so a slow reader's answer keeps
+    its segment. ``_lock`` guards the tables and every `OpenFile`; reentrant: garbage collection may call
+    `release`.
     """
 
     def __init__(self, files: FileSystem, max_open: int) -> None:

@@ -1,4 +1,8 @@
-"""State machine of one classic group, by the tables of `classic_rules`. Pure: the time is a parameter."""
+"""State machine of one classic group. Pure: the time is a parameter.
+
+Each event returns a `GroupOutcome`: the record to store, and the answers to send after that. The tables, and
+the sources, are in `classic_rules`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Classic members of groups of the newer protocol, and groups that change from one to the other. Pure.
 
-A classic member's generation is its epoch. Source: KIP-848; Kafka's ``GroupMetadataManager``,
-``ConsumerGroup`` and ``ClassicGroup``.
+A classic member's generation is its epoch. Heartbeat tells it to join again, JoinGroup reconciles it, and
+SyncGroup returns its assignment. Source: KIP-848; Kafka's ``GroupMetadataManager``, ``ConsumerGroup`` and
+``ClassicGroup``.
 """
 
 from __future__ import annotations
@@ -132,7 +133,9 @@ def heartbeat(
 def leave(
     group: ConsumerGroup, identities: Iterable[tuple[str, str | None]]
 ) -> tuple[ConsumerGroup, list[ErrorCode]]:
-    """A code per identity, of either protocol. An empty member id stands for the instance's member."""
+    """The next state, and a code per identity; members of the newer protocol can be named too, as by an
+    administrator. An empty member id stands for the instance's member.
+    """
     gone, codes = set(), []
     for member_id, instance_id in identities:
         try:
@@ -151,7 +154,9 @@ def leave(
 
 
 def upgraded(name: str, classic: ClassicGroup, topics: TopicSnapshot, now_ms: int) -> ConsumerGroup:
-    """Raises `InvalidRequest`: not a group of consumers, or user data of its assignor would be lost."""
+    """The group with the same members, as classic members of the newer protocol. Raises `InvalidRequest`: it
+    is not one of consumers, or what its assignor stores with the assignments would be lost.
+    """
     if classic.protocol_type != CONSUMER:
         raise InvalidRequest(f"its protocol type is {classic.protocol_type!r}")
     members, progress, sessions = {}, {}, {}
@@ -194,7 +199,9 @@ def turns_classic(before: ConsumerGroup, after: ConsumerGroup, settings: Consume
 def downgraded(
     group: ConsumerGroup, topics: TopicSnapshot, time_ms: int
 ) -> tuple[StoredGroup, dict[str, Protocols]]:
-    """A group of classic members only, and what each member supports, for `ClassicGroup.take_over`."""
+    """A group of classic members only as a classic one, and what each member supports, for
+    `ClassicGroup.take_over`.
+    """
     classic = {m: member.classic for m, member in group.members.items() if member.classic is not None}
     shared = set.intersection(*({name for name, _ in each.protocols} for each in classic.values()))
     protocol = next((name for each in classic.values() for name, _ in each.protocols if name in shared), None)

@@ -240,7 +240,9 @@ class _SubscribedTopics(WireStruct):
 
 
 def subscribed_topics(metadata: bytes) -> tuple[str, ...] | None:
-    """Topics in metadata of any version; None if unreadable: any topic, as Kafka assumes."""
+    """Topics in a consumer's metadata of any version: ``version:2 topics:[string]`` and more. None if it
+    cannot be read: any topic, as Kafka assumes, so that no offsets are lost.
+    """
     try:
         found: _SubscribedTopics = codec(_SubscribedTopics, 0, False).read(
             memoryview(metadata), struct.calcsize(">h"), exact=False

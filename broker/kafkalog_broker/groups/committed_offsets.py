@@ -42,9 +42,11 @@ _Offsets = Mapping[TopicPartition, CommittedOffset]
 
 @dataclass(eq=False)
 class GroupOffsets:
-    """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first. An offset of
-    a deleted topic does not count for a new one of that name: its topic id is another. ``new_classic``
-    creates an empty group. ``newest_topics`` of the whole cluster may ask ZooKeeper.
+    """*Thread-safe: a group's offsets are guarded by its shard's lock.* Stored in the log first.
+
+    ``new_classic`` creates an empty group, whose rules apply to groups that do not exist. An offset of a
+    deleted topic does not count for a new topic of that name: its topic id is another one. ``newest_topics``
+    are those of the whole cluster at the time of the call, which may ask ZooKeeper.
     """
 
     topic: GroupTopic
@@ -127,7 +129,9 @@ class GroupOffsets:
         return {p for p, values in pending.items() if not all(_is_replaced(p, v, topics) for v in values)}
 
     def fetch(self, name: str, member_id: str | None = None, epoch: int = -1) -> _Offsets:
-        """All offsets of the group; members of the new protocol give id and epoch. Raises `ServerError`."""
+        """All committed offsets of the group; empty if it is unknown. Members of the new protocol give their
+        id and epoch. Raises `CoordinatorLoading`, and `ServerError`: unknown member or stale epoch.
+        """
 
         def committed(group: Group) -> _Offsets:
             if group.consumer is not None:
@@ -162,7 +166,9 @@ class GroupOffsets:
         return codes
 
     def forget_topic(self, topic: str, topic_id: UUID) -> None:
-        """Delete a deleted topic's offsets of groups loaded here; others do not count for a new topic."""
+        """Delete the offsets of a deleted topic, as far as groups are loaded here. What is left does not
+        count for a new topic of this name.
+        """
         for shard, group in self._each_group():
             with shard.lock:
                 if shard.state.groups.get(group.name) is group:
@@ -176,9 +182,10 @@ class GroupOffsets:
                         )
 
     def expire(self) -> None:
-        """Delete offsets older than ``offsets.retention.minutes`` or their commit's own limit, since the
-        group became empty or the commit; and empty groups without offsets. Subscribed topics and offsets in
-        an open transaction do not expire. Offsets of a topic that has been replaced go at once.
+        """Deletes offsets older than ``offsets.retention.minutes``, or than the commit's own limit, and empty
+        groups without offsets. The age counts from when the group became empty, otherwise from the commit.
+        Subscribed topics and offsets in an open transaction do not expire. Offsets of a topic that has been
+        replaced by another go at once.
         """
         now_ms, topics = self.clock.time_ms(), self.newest_topics()
 

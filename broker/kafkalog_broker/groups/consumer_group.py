@@ -222,7 +222,9 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now_ms: int,
 ) -> tuple[ConsumerGroup, TargetAssignment | None]:
-    """The next state, and the assignment if it must be sent. Call `check_request` first."""
+    """The next state, and the assignment if it must be sent. Call `check_request` first. Raises
+    `ServerError`.
+    """
     member_id = request.member_id
     if request.member_epoch < 0:
         return _left(group, request), None
@@ -295,8 +297,9 @@ def matched_patterns(
 
 
 def check_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int | None) -> None:
-    """``version`` of OffsetCommit, None in a transaction. Raises `ServerError`: UNKNOWN_MEMBER_ID,
-    UNSUPPORTED_VERSION below 9, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION in a transaction).
+    """Checks that a member may commit; ``version`` is that of OffsetCommit, None in a transaction. Raises
+    `ServerError`: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION below 9, STALE_MEMBER_EPOCH (ILLEGAL_GENERATION in a
+    transaction).
     """
     if epoch < 0 and (not group.members or (version is None and not member_id)):
         return  # an administrator, or a producer without group metadata

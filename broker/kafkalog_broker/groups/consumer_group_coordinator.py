@@ -108,7 +108,9 @@ class ConsumerGroups:
         return found
 
     def join(self, shard: _Shard, group: Group, request: JoinRequest) -> JoinAnswer:
-        """The caller holds the shard's lock, and the group has members; so in `sync`, `beat` and `leave`."""
+        """A classic member joins. As in `sync`, `beat` and `leave`, the caller holds the shard's lock, and
+        the group has members. Raises `KafkaError`.
+        """
         try:
             after, answer = classic_members.join(
                 _members_of(group), request, self.topics(), self.settings, self._now_ms()
@@ -205,7 +207,9 @@ class ConsumerGroups:
         group.classic, group.consumer = None, after
 
     def _downgrade(self, shard: _Shard, group: Group, after: consumer_group.ConsumerGroup) -> None:
-        """The other members join a classic group, in the generation after the epoch that they know."""
+        """The last member of the newer protocol left: the others join a classic group, in the next generation
+        after the epoch that they know.
+        """
         now, classic = Moment.now(self.clock), self.new_classic()
         stored, protocols = classic_members.downgraded(after, self.topics(), now.time_ms)
         records = group_records.records_of(group_records.changes(group.consumer, None), now.time_ms)

@@ -42,8 +42,9 @@ class NoSuchGroup(KafkaError):
 
 
 class Group:
-    """*Not thread-safe: guarded by the lock of its shard.* At most one of ``classic`` and ``consumer`` is
-    set. ``wakes`` is the monotonic time at which the timer of ``classic`` runs.
+    """*Not thread-safe: guarded by the lock of its shard.* A group's offsets and members. At most one of
+    ``classic`` and ``consumer`` is set. ``wakes`` is the monotonic time at which the timer of ``classic``
+    runs.
     """
 
     __slots__ = ("classic", "consumer", "name", "offsets", "timer", "wakes")

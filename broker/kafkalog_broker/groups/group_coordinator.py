@@ -102,8 +102,9 @@ class GroupCoordinator:
         self.load, self.open = self.topic.load, self.topic.open
 
     def look(self) -> None:
-        """Update which groups this broker coordinates. Waiting clients of those that moved away look up the
-        new coordinator; those that moved here answer COORDINATOR_LOAD_IN_PROGRESS until `load`.
+        """Updates which groups this broker coordinates. Drops those that moved away and sends their waiting
+        clients to the new coordinator; those that moved here answer COORDINATOR_LOAD_IN_PROGRESS until
+        `load`.
         """
         for shard in self.topic.look():
             with shard.lock:
@@ -126,7 +127,9 @@ class GroupCoordinator:
     # Members.
 
     def join(self, name: str, request: JoinRequest, waiter: Waiter) -> Callable[[], None]:
-        """``waiter`` gets a `JoinAnswer`. Call what this returns if the connection closes first."""
+        """``waiter`` gets a `JoinAnswer`. Call what it returns if the connection closes first. Raises as
+        `leave`.
+        """
         least, most = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
         if name and not least <= request.session_timeout_ms <= most:
             raise ServerError(

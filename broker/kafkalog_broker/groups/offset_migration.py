@@ -1,4 +1,6 @@
-"""Commits a standalone broker's group offsets once in the cluster it joins; newer ones there stay."""
+"""Migrates a standalone broker's group offsets into the cluster it joins. They are committed once, through
+the cluster's coordinators; an offset the group already has there is newer and stays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Finds partitions and segments offline, also Apache Kafka's. Apparent damage counts only if found twice."""
+"""Finds partitions and segments offline, in our directories, copies and Apache Kafka's (``topic-0``). A
+broker may change files between two reads, so apparent damage counts only if found twice.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,9 @@ class IndexCheck:
             del self._times[relative]
 
     def findings(self, size: int, *, settled: bool, last: bool, intact: bool) -> list[Finding]:
-        """What is wrong after ``size`` bytes. Unless ``settled`` the ``last`` one's indexes are outdated."""
+        """What is wrong after the segment's ``size`` bytes were seen. Unless ``settled``, the ``last`` one's
+        indexes are outdated. Rows without batch count if ``intact``.
+        """
         found = []
         base = self._base_offset
         rest: tuple[tuple[dict[int, int], Callable[[int, int], str]], ...] = (
@@ -263,7 +267,9 @@ def partition_place(directory: Path) -> PartitionPlace | None:
 
 
 def partitions_in(data_directory: Path, files: FileSystem) -> list[PartitionPlace]:
-    """Partitions with a segment, sorted, without unfinished copies of those being moved there."""
+    """Partitions of a data directory with at least one segment, sorted, without the unfinished copies of
+    those being moved there. Raises `OSError`.
+    """
     found, futures = [], read_table(files, data_directory / FUTURES_NAME) or {}
     for entry in files.scan(data_directory):
         if entry.name in futures:

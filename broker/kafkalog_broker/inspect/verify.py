@@ -69,8 +69,8 @@ def verify_log(
     expect: Callable[[], Expected] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> PartitionReport:
-    """Check every segment of a partition, or one; ``deep`` also decompresses and parses entries. Beside a
-    running broker damage is checked again, with the facts that ``expect`` then returns.
+    """Check every segment of a partition, or one, the ``last`` or not; ``deep`` also decompresses and parses
+    entries. Beside a running broker damage is checked again, with the facts that ``expect`` then returns.
     """
     directory = place.path.parent if isinstance(place, SegmentPlace) else place.path
     newest, looks = expected, 0

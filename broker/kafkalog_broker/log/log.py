@@ -59,7 +59,9 @@ class Log:
         segment_list: ListFile,
         leader_epoch: int = 0,
     ) -> None:
-        """``flushed_offset``: records below are durable. ``leader_epoch``: of every batch, for good."""
+        """``flushed_offset``: records below it are durable. ``leader_epoch``: written into every batch; it is
+        this log's for good, as a new owner's log is new.
+        """
         self.topic_partition = topic_partition
         self.path = path
         self.config = config

@@ -43,7 +43,9 @@ class CleanState:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """``segments``: at least one, the last one growing. ``listed``: the stored list, or None."""
+    """A log's segments, at least one, the last one growing; its durable end; its stored list, or None, and
+    whether that must be replaced.
+    """
 
     segments: list[Segment]
     flushed_offset: int
@@ -86,10 +88,10 @@ def cleaned_segment(
 class Loading:
     """*Not thread-safe.* Opens the log in a partition's directory.
 
-    After a clean stop only the directory and the segment list are read; else each segment above
-    ``recovery_point`` is checked and cut at the first invalid entry. If data below that or a clean stop's end
-    is missing, which no crash explains, the log starts after it with ``truncate_missing``, else `run` raises
-    `MissingSegments`.
+    After a clean stop only the directory and the segment list are read. Otherwise each segment reaching above
+    ``recovery_point`` is checked, truncated at the first invalid entry, and later ones are moved aside. If
+    data below ``recovery_point`` or a clean stop's end is missing, which no crash explains, the log starts
+    after it with ``truncate_missing``, else `run` raises `MissingSegments`.
     """
 
     _directory: Path

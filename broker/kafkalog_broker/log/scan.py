@@ -1,5 +1,5 @@
-"""Scans of segments that may be damaged. After damage a 0.7 entry counts only if its checksum is right and
-the end of the file or another possible entry follows it.
+"""Scans of segments that may be damaged, one for each log family. A 0.7 entry after damage counts only if its
+checksum is right and the end of the file or another possible entry follows it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,9 @@ class Segment:
     def must_roll(
         self, batches: Sequence[CheckedBatch], size_bytes: int, config: LogConfig, now_ms: int
     ) -> bool:
-        """Whether it is full, or too old: as in Kafka by record times, else since its first append."""
+        """Whether ``batches`` need a new segment because this one is full (file or index) or too old: as in
+        Kafka by the time from its first record to the newest in ``batches``, else since its first append.
+        """
         if not self.size:
             return False
         if self._tools.family.scheme.is_full(self.size, size_bytes, config.segment_bytes):

@@ -209,7 +209,9 @@ class ListFile:
             self.dropped += expired
 
     def rename_dropped(self) -> list[Path]:
-        """Rename files of dropped segments; returns those to remove. A full disk's stay for later."""
+        """Rename the files of dropped segments; returns those to remove. What a full disk refuses stays for
+        the next time. Raises `OSError`.
+        """
         gone: list[Path] = []
         if not self.dropped:
             return gone

@@ -64,8 +64,9 @@ def in_order(
     exact: bool = False,
     wanted: int = 0,
 ) -> Iterator[Frame]:
-    """The frames, checked to lie in ``[low, high)`` and to follow each other, as no checksum covers offsets;
-    with ``exact`` the first at ``low``. A wrong offset is skipped if the expected one is below ``wanted``.
+    """The same frames, checked to lie in offsets ``[low, high)`` and to follow each other, as no checksum
+    covers offsets: with ``exact`` the first at ``low``, without gaps unless ``gaps_allowed`` (cleaned logs).
+    A wrong offset is skipped if the expected one is below ``wanted``. Raises `CorruptMessage`.
     """
     follows = exact
     for frame in frames:
@@ -281,8 +282,9 @@ class Survivors:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCheck:
-    """Checks a segment from its beginning; ``on_frame`` gets each valid frame. Stops at the first invalid
-    one; below ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds.
+    """Checks a segment from its beginning; ``on_frame`` gets each valid frame: complete, sound, its offsets
+    following the previous ones (``gaps_allowed``: rising). Stops at the first invalid one; below
+    ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds.
     """
 
     file: File

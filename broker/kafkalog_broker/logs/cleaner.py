@@ -64,7 +64,9 @@ class LogCleaner:
         self._cleaned: dict[Path, dict[TopicPartition, int]] = {}
 
     def configure(self, memory_bytes: int, bytes_per_second: float) -> None:
-        """``memory_bytes`` for keys, from the next log on; ``bytes_per_second`` read and written."""
+        """``memory_bytes``: for the key map, from the next log on. ``bytes_per_second``: of reads and writes
+        together, from now on.
+        """
         self._memory_bytes = memory_bytes
         self._pace.bytes_per_second = bytes_per_second
 

@@ -241,9 +241,10 @@ class LogManager:
         starts: Mapping[int, int] = MappingProxyType({}),
         epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """Create a topic atomically. ``numbers``: this broker's partitions, ascending, if others have the
-        rest. ``starts``: first offsets; ``epochs``: leader epochs. Raises `TopicAlreadyExists`,
-        `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing was created.
+        """Create a topic atomically; its ``generation`` never changes. ``numbers``: this broker's partitions,
+        ascending, if others have the rest. ``starts``: first offsets; ``epochs``: leader epochs. Raises
+        `TopicAlreadyExists`, `InvalidTopic`, `InvalidPartitions`, `InvalidConfig`; `StorageError`: nothing
+        was created.
         """
         family = family_of(generation)
         family.check_name(name, ())
@@ -358,8 +359,9 @@ class LogManager:
             self._commit(name, topic, self._stores[name], {})
 
     def delete_topic(self, name: str, goes_too: Callable[[], object] = lambda: None) -> None:
-        """``goes_too`` is called once it is no longer visible. If the disk is then too full, `remove_deleted`
-        completes it. Raises `StorageError`: if the topic is gone, the next start completes the deletion.
+        """Delete a topic; ``goes_too`` is called once it is no longer visible. If the disk is then too full,
+        `remove_deleted` completes it. Raises `UnknownTopicOrPartition`; `StorageError`: if the topic is gone,
+        the next start completes the deletion.
         """
         with self._reopening, self._lock:
             topic, store = self._topic(name), self._stores[name]
@@ -403,7 +405,9 @@ class LogManager:
         self._doomed.purge()
 
     def set_aside(self, name: str, topic_id: UUID, numbers: Iterable[int]) -> None:
-        """Take partitions out of service, with their data. Raises `StorageError`: call again."""
+        """Take partitions out of service but keep their data: `set_partitions_aside`. Raises
+        `UnknownTopicOrPartition`: no topic with this name and id; `StorageError`: call again to continue.
+        """
         with self._reopening, self._lock:
             topic, store = self._topic(name), self._stores[name]
             if topic.topic_id != topic_id:

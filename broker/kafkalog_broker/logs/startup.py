@@ -25,7 +25,9 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfflineLog:
-    """``reopen``, unless data is missing, opens it once the reason has passed, or raises `StorageError`."""
+    """A partition that cannot be used: its directory, the reason, its stored recovery point, and, unless data
+    is missing, what opens it once the reason has passed; that raises `StorageError`.
+    """
 
     directory: DataDirectory
     path: Path
@@ -154,9 +156,9 @@ class Startup:
         return [(directory, name) for name in ended]
 
     def _finish_moves(self, all_online: bool) -> None:
-        """Keep one copy of each partition that was being moved (`DirectoryMoves`), then remove the deleted
-        directories, which tell how far a move was. A copy whose original may be on an unreadable disk is left
-        as it is.
+        """Keep one of the copies of each partition that was being moved (`DirectoryMoves`), then remove the
+        deleted directories, which tell how far a move was. A copy whose original may be on a disk that cannot
+        be read is left as it is.
         """
         deleted = {name for contents in self._contents.values() for name in contents.deleted}
         for directory, contents in self._contents.items():

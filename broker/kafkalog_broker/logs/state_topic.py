@@ -59,7 +59,9 @@ S = TypeVar("S")
 
 @dataclass(slots=True)
 class Stored:
-    """Values of open transactions are in ``open`` by producer id until `settle`."""
+    """Content of one partition. Values of open transactions are in ``open`` by producer id, not in ``last``;
+    a later commit marker applies those that are newer than ``last`` (`settle`), an abort marker drops them.
+    """
 
     last: LastValues = field(default_factory=dict)
     open: dict[int, LastValues] = field(default_factory=dict)
@@ -179,7 +181,9 @@ class StateTopic(Generic[S]):
             raise CoordinatorLoading(f"{self.name} is being made")
 
     def shard_of(self, key: str) -> Shard[S]:
-        """A single broker creates a missing topic; in a cluster `open` does, as it waits for ZooKeeper."""
+        """The shard of a group or transactional id. A single broker creates the topic if missing; in a
+        cluster only `open` does, as request threads must not wait for ZooKeeper.
+        """
         if not self.shards:
             if self.placement is None:
                 self.open()

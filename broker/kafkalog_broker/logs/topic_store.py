@@ -30,7 +30,9 @@ _CONFIG = "config."
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """``partitions`` here, ascending; ``total`` of all brokers; ``epochs`` here that are not 0."""
+    """A stored topic: ``partitions`` here, ascending; ``total`` over all brokers; its own ``overrides``;
+    the leader ``epochs`` of partitions here that are not 0.
+    """
 
     topic_id: UUID
     partitions: tuple[int, ...]

@@ -1,4 +1,6 @@
-"""A connection and its state, without I/O; the memory of all requests; the `Entrance` for TLS and login."""
+"""A connection and its state, without I/O; the memory of all requests, reserved before they are read; and the
+`Entrance` for TLS and login.
+"""
 
 from __future__ import annotations
 
@@ -146,11 +148,15 @@ HELD_BYTES = 16384
 class Channel:
     """The state of a connection between system calls; handles one request at a time, in order.
 
-    *Not thread-safe: owned by one processor thread.* It is **muted** from `take` until the request is
+    *Not thread-safe: owned by one processor thread.* A channel is **muted** from `take` until the request is
     answered and the answer, unless small, is sent. Meanwhile requests wait; above `READ_AHEAD_BYTES` it stops
-    reading. Small answers are **held** to be sent in one call, which costs 8-15 us (benchmarks/broker.py):
-    call `send_to` before turning to another connection. Requests above `FREE_BYTES` are reserved once their
-    size is known; reading stops until the grant, when any thread calls ``admitted``.
+    reading, which stops clients that do not read their answers.
+
+    Small answers are **held** to be sent in one call, which costs 8-15 us (benchmarks/broker.py); the owner
+    calls `send_to` before it turns to another connection.
+
+    Requests above `FREE_BYTES` are reserved once their size is known; reading stops until the grant, when any
+    thread calls ``admitted``. While a request is in hand, nothing above the read-ahead is reserved.
     """
 
     __slots__ = (

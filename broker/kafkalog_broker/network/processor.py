@@ -44,8 +44,10 @@ _TICK_SECONDS = 0.5
 
 
 class Wakeup:
-    """A pipe whose reading end is in a selector. *Thread-safe, but only the waiting thread may `clear`.* To
-    lose no wake-up, queue work before `wake`, and call `clear` before looking at the queue.
+    """A pipe whose reading end is in a selector.
+
+    *Thread-safe: any thread may `wake` and `close`; only the waiting thread may `clear`.* To lose no wake-up,
+    queue work before `wake`, and call `clear` before looking at the queue.
     """
 
     __slots__ = ("_closed", "_lock", "_read_fd", "_woken", "_write_fd")
@@ -100,12 +102,17 @@ class Processor:
     """Runs one selector loop over its connections and calls the handler in the same thread.
 
     *Thread-safe: `adopt`, `settled`, `work_on` and `begin_stop` only queue and wake the thread.* Everything
-    else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it. Answers
-    to requests that came together are sent in one call. Slow requests run in the shared ``workers``
-    (`Reply.work_on`). Connections with many requests take turns of `SLICE_SECONDS`. What a client sent before
-    it closed is still handled, as producers without acknowledgements send and leave; a request that waits is
-    then dropped. ``memory`` is shared with other processors. An ``entrance``'s limits hold until its sessions
-    are admitted.
+    else belongs to the thread. ``reply_lock`` guards only replies' state; no call is made under it.
+
+    Answers returned by the handler are sent in the same turn, those to requests that came together in one
+    call. Slow requests run in the shared ``workers`` (`Reply.work_on`); only their connection waits.
+    Connections with many requests take turns of `SLICE_SECONDS`.
+
+    What a client sent before it closed is still handled, as producers without acknowledgements send and
+    leave. A request that waits for something else, or for a worker, is then dropped.
+
+    A request must arrive within ``max_receive_seconds`` of its first byte. ``memory`` is shared with other
+    processors. An ``entrance``'s limits hold until its sessions are admitted.
     """
 
     def __init__(
@@ -205,7 +212,9 @@ class Processor:
             self._wakeup.wake()
 
     def begin_stop(self, deadline: float) -> None:
-        """Finish requests in hand until ``deadline`` (monotonic). Stop the acceptor before."""
+        """Start no more requests, finish those in hand until ``deadline`` (monotonic), then close everything.
+        The acceptor must be stopped before.
+        """
         self._deadline = deadline
         self._wakeup.wake()
 
@@ -505,7 +514,9 @@ class Processor:
                 self._close(connection)
 
     def _overdue(self, connection: Connection) -> str | None:
-        """Why it must be closed. Requests in hand may take their time; a client that stalls may not."""
+        """Why the connection must be closed, or None. Requests in hand may take their time; a client that
+        stops reading or sending may not.
+        """
         channel = connection.channel
         entrance = self._entrance if connection.entering else None
         if entrance is not None and self._now - connection.opened > entrance.max_seconds:

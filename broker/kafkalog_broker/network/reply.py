@@ -73,7 +73,9 @@ class Reply:
         self.parts = parts
 
     def work_on(self, work: Callable[[], object]) -> None:
-        """Run ``work`` in a worker thread; it settles the reply last. An exception closes the connection."""
+        """Run ``work`` in a worker thread, where it may take long, unless the connection closes before.
+        ``work`` settles the reply last, or leaves that to another thread; an exception closes the connection.
+        """
         with self._owner.reply_lock:
             if self.closed:
                 return
@@ -91,7 +93,9 @@ class Reply:
         self._settle(Outcome.CLOSE, None)
 
     def on_close(self, fn: Callable[[], None]) -> None:
-        """Call ``fn``, which must not block, if the connection ends first; replaces an earlier one."""
+        """Call ``fn`` once, without blocking, if the connection ends before the answer; replaces an earlier
+        one. Called in the processor's thread, or immediately if the connection is already closed.
+        """
         with self._owner.reply_lock:
             if not self.closed:
                 if self.outcome is Outcome.PENDING:
@@ -175,7 +179,9 @@ BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Transmission:
-    """*Not thread-safe: its connection's thread's.* The unsent parts of a response. Closes sent regions."""
+    """The parts of a response and how far they are sent. Closes each region once it is sent.
+    *Not thread-safe: owned by its connection's processor thread.*
+    """
 
     __slots__ = ("_next", "_parts")
 

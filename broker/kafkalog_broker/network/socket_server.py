@@ -79,7 +79,9 @@ def _plain(host: str) -> str:
 
 @dataclass(eq=False)
 class Acceptor:
-    """*Thread-safe: the server calls `start` and `stop`.* Hands connections to processors in turn."""
+    """*Thread-safe: the server calls `start` and `stop`; everything else runs in the thread.* Accepts
+    connections and distributes them round-robin to processors, which then own them.
+    """
 
     listener: socket.socket
     processors: Sequence[Processor]
@@ -254,8 +256,8 @@ class SocketServer:
     """Accepts connections, splits their bytes into requests, and sends the handler's answers. Knows no Kafka.
 
     *Thread-safe: the owner calls `start` and `stop` once, in this order.* The acceptor thread owns the
-    listening socket, each processor thread its connections. The handler must not block: slow work goes to
-    `Reply.work_on`.
+    listening socket, each processor thread its connections; they share queues, and the ``memory``. The
+    handler runs in a processor thread and must not block: slow work goes to a worker (`Reply.work_on`).
     """
 
     def __init__(

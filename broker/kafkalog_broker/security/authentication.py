@@ -61,8 +61,8 @@ def parse_principal(text: str) -> Principal:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """*Not thread-safe: its processor thread's.* ``host`` is as Java and ACLs write it:
-    ``0:0:0:0:0:0:0:1``.
+    """*Not thread-safe: changed by its connection's processor thread, between two requests.* ``host`` is the
+    client's address as Java prints it and ACLs name it: ``127.0.0.1``, ``0:0:0:0:0:0:0:1``.
     """
 
     host: str
@@ -388,8 +388,9 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 class Scram:
     """*Thread-safe.* SCRAM-SHA-256 or -512, which proves the password without sending it.
 
-    Clients cannot find out which users exist: the salt and iterations of an unknown one derive from the name
-    and the store's secret, and are shaped like those of a real user (rendezvous hashing).
+    Clients cannot find out which users exist. The salt and iterations of an unknown one derive from the name
+    and the store's secret, which all listeners and brokers have, and are shaped like those of a real user. A
+    new shape changes only the unknown names that get it (rendezvous hashing).
     """
 
     may_block = False

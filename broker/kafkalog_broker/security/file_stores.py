@@ -65,7 +65,9 @@ class SecurityFile:
         self.kept = Kept()
 
     def load(self) -> Kept:
-        """Raises `InvalidConfig`: damaged, or in another directory, as denials would be forgotten."""
+        """Raises `InvalidConfig`: damaged, or in another directory, as denials would be forgotten;
+        `StorageError`.
+        """
         with self._lock:
             self.kept = self._read()
             return self.kept

@@ -78,7 +78,9 @@ def _group(found: re.Match[str], wanted: re.Match[str]) -> str:
 
 
 def subject_of(certificate: bytes | None) -> str | None:
-    """The subject (DER) as Java's `X500Principal.getName` writes it, as Kafka's rules and ACLs do."""
+    """The subject in a certificate (DER) as Java's `X500Principal.getName` writes it, on which Kafka's ACLs
+    and rules rely: RFC 2253, last part first. None without a certificate.
+    """
     if not certificate:
         return None
     fields = _elements(_elements(_elements(certificate)[0].content)[0].content)

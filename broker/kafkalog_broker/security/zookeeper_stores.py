@@ -96,7 +96,9 @@ class ZooKeeperUsers:
         return self._users
 
     def secret(self, proposed: bytes = b"") -> bytes:
-        """The first broker creates it, as ``proposed`` unless that is empty."""
+        """The first broker creates it, as ``proposed`` unless that is empty. Raises `ConnectionLost`,
+        `MalformedNode`.
+        """
         path = self._nodes.secret
         _make(self._session, [path], write_secret(proposed or secrets.token_bytes(SECRET_BYTES)))
         node = self._session.read(path)
@@ -196,7 +198,9 @@ class ZooKeeperAcls:
             publish(self.all)
 
     def change(self, added: Collection[Acl], removed: Collection[Acl]) -> None:
-        """Up to `_AT_ONCE` resources per transaction. Raises `InvalidRequest`: no legal name of a znode."""
+        """Those of up to `_AT_ONCE` resources in one transaction. Raises `InvalidRequest`: a name is not
+        legal for a znode; `ServerError`: ZooKeeper does not answer; `MalformedNode`.
+        """
         wanted: dict[Resource, tuple[set[Acl], set[Acl]]] = {}
         for place, acls in enumerate((added, removed)):
             for acl in acls:

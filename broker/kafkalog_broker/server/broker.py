@@ -386,7 +386,9 @@ def _checks_scram(config: BrokerConfig) -> bool:
 
 
 def _share_descriptors(wanted: int) -> tuple[int, int]:
-    """Limit of open segment files, at most half of the process's descriptors; and how many are left."""
+    """Limit of open segment files: the configured one, but at most half of the process's descriptors; and how
+    many descriptors that leaves.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = sys.maxsize

@@ -39,7 +39,9 @@ class BrokerSettings:
         logs: LogManager,
         changed: Callable[[BrokerConfig], object] = lambda _: None,
     ) -> None:
-        """Call `defaults` once ``logs`` have read what they stored. ``changed`` gets each change's result."""
+        """``given`` is the file's configuration; call `defaults` once ``logs`` have read what they stored.
+        ``changed`` gets the configuration after each change.
+        """
         self.given = given
         self.config = given
         self.changed = Changed(MappingProxyType({}), MappingProxyType({}))

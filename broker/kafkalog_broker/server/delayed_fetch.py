@@ -1,4 +1,6 @@
-"""Fetches that wait for data without a thread; and with which partition a client's next fetch begins."""
+"""Fetches that wait for data, parked without a thread until an append, a timeout or a disconnect; and the
+partition with which a client's next fetch begins after an answer that had no room for all.
+"""
 
 from __future__ import annotations
 

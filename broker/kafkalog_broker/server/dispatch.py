@@ -1,4 +1,6 @@
-"""From a request's bytes to its handler and back: dispatcher, `Context`, and the registry of handlers."""
+"""From a request's bytes to its handler and back: the dispatcher that the socket server calls, the handlers'
+`Context`, and the registry of handlers with their versions.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,9 @@ class Context:
             raise self.refusal
 
     def demand(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
-        """Raise the ``refusal``, or `KafkaError`, logged once, if the client may not do this."""
+        """Raises a `KafkaError` with the denial's code if the client may not do this, and logs it once.
+        Raises the ``refusal``.
+        """
         self.check_size()
         authorizer = self.services.authorizer
         if authorizer is None:

@@ -1,4 +1,6 @@
-"""The five requests of Kafka 0.7, to which every legal name is a topic. Exceptions close the connection."""
+"""The five requests of Kafka 0.7. An exception closes the connection, the only error its clients can notice.
+To 0.7 every legal name is a topic, whose partitions exist before their logs do.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ _PART_HEADER_BYTES = 6
 
 
 def multi_fetch(request: v07.MultiFetchRequest, services: Services) -> v07.MultiFetchResponse:
-    """All parts, as far as they fit. With more parts than open files, reading starts at a random part."""
+    """All parts, as far as they fit; the last ones are cut, down to nothing. With more parts than open files
+    allow, reading starts at a random part, as the broker does not remember which parts were left empty.
+    """
     count, most_files = len(request.fetches), services.logs.files_per_answer()
     left = LONGEST_ANSWER_BYTES - _ERROR_BYTES - _PART_HEADER_BYTES * count
     start = random.randrange(count) if count > most_files else 0

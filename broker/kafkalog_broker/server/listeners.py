@@ -64,7 +64,9 @@ that listen.
 
 
 def connection_limits(config: BrokerConfig, descriptors: int) -> dict[str, int]:
-    """Connections per listener: as configured, else an equal share. Raises `InvalidConfig`: it is empty."""
+    """Most connections of each listener by name: as configured, else an equal share of ``descriptors`` less
+    the reserve. Logs configured limits that are too high. Raises `InvalidConfig`: the share is empty.
+    """
     names = [endpoint.name for endpoint in config.endpoints]
     free = descriptors - _RESERVED_DESCRIPTORS
     share = free // len(names)
@@ -99,7 +101,9 @@ class Listeners:
         timers: Scheduler,
         descriptors: int,
     ) -> None:
-        """All listeners share the ``descriptors`` that the logs leave. Raises `InvalidConfig`."""
+        """Each listener has logs and address of its own in its ``services``; all share the ``descriptors``
+        that the logs leave. Raises `InvalidConfig`.
+        """
         self._config = config
         self._services = services
         self._timers = timers

@@ -1,4 +1,6 @@
-"""The logs that a listener's protocol can serve, ownership checks, and limits on one request's work."""
+"""The logs that a listener's protocol can serve, directly or through a view of another family; ownership
+checks; and limits on the work of one request.
+"""
 
 from __future__ import annotations
 

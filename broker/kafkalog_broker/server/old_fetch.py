@@ -1,5 +1,6 @@
-"""Logs for clients that do not know messages v1 or record batches v2. What they can read is sent from the
-file; what would begin with newer entries is converted in memory, within the request's `Allowance`.
+"""Logs for clients that do not know messages v1 or record batches v2. Entries they can read are sent from
+the file; if an answer would begin with a newer one, entries are converted in Python and in memory,
+within the request's `Allowance`.
 """
 
 from __future__ import annotations

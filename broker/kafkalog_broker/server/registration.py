@@ -68,9 +68,10 @@ class Presence:
 
 class Registration:
     """*Thread-safe.* Keeps this broker's ephemeral nodes in line with its topics, through expired sessions.
-    `start` registers in the caller's thread, so that startup fails if the id is in use; then the thread
-    ``registration`` writes the differences. Only the registering thread touches ``_made`` and runs
-    `Membership.reconcile`.
+
+    Call `connect`, `agree_on_cluster`, `look`, `start` and `stop`, in this order. `start` registers in the
+    caller's thread, so that startup fails if the id is in use. From then on the thread ``registration``
+    writes the differences; only the registering thread touches ``_made`` and runs `Membership.reconcile`.
     """
 
     def __init__(

@@ -43,9 +43,9 @@ ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 class Topics:
-    """*Thread-safe.* Over the log manager that stores them. Readers take no lock; ``_changing`` is held while
-    `watch`'s callback runs. With a ``membership`` topics of 0.8 and later are the cluster's, registered in
-    ZooKeeper first.
+    """*Thread-safe.* Names, ids and partition counts, over the log manager that stores them. Readers take no
+    lock; ``_changing`` is held while `watch`'s callback runs. With a ``membership``, set before the start,
+    the topics of 0.8 and later are the cluster's, and changes are registered in ZooKeeper first.
     """
 
     def __init__(self, logs: LogManager, config: BrokerConfig, membership: Membership | None = None) -> None:
@@ -166,8 +166,9 @@ class Topics:
     def get_or_create(
         self, name: str, generation: str = SINCE_08.generation, wait_seconds: float = 0
     ) -> StoredTopic:
-        """The topic, created with defaults if it is missing. Where another request is creating or deleting
-        it, waits so long, then raises `ServerError` LEADER_NOT_AVAILABLE. Else raises as `create`.
+        """The topic, created with defaults for this ``generation`` if it is missing. Where another request is
+        creating or deleting it, waits so long, then raises `ServerError` LEADER_NOT_AVAILABLE. Else raises as
+        `create`.
         """
         existing = self.all().get(name)
         if existing is not None:

@@ -1,4 +1,6 @@
-"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes."""
+"""Logs of 0.7 for clients of 0.8 and later: each entry becomes a record batch v2, offsets count bytes. Each
+fetch converts in memory, within its `Allowance`. An entry without an equivalent batch is refused.
+"""
 
 from __future__ import annotations
 

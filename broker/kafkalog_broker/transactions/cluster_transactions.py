@@ -1,5 +1,6 @@
-"""Transactions over several brokers: a coordinator has owners write its markers, again until they have; an
-owner asks the coordinator before the first batch, and again after a restart. Source: KIP-98, KIP-890.
+"""Transactions over several brokers: a coordinator has partition owners write its markers, and repeats it
+until they have; an owner asks the coordinator (AddPartitionsToTxn 4) before the first batch of a transaction,
+and again after its own restart. Source: KIP-98, KIP-890.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """*Guarded by the lock of its key.* The marker drops it, so late answers are ignored."""
+    """*Guarded by the lock of its key.* Created before asking; the marker drops it, so late answers are
+    ignored.
+    """
 
     epoch: int
     is_in: bool = False

@@ -135,7 +135,10 @@ class Markers:
             self.after(_PATIENCE_SECONDS, answer)
 
     def write_here(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
-        """Append a marker decided elsewhere. Raises `InvalidProducerEpoch`: the producer has a later one."""
+        """Appends a marker decided elsewhere. Raises `InvalidProducerEpoch` (the producer has a later epoch
+        here), `UnknownTopicOrPartition`, `CoordinatorLoading` (a partition of the offsets topic) or
+        `StorageError`.
+        """
         others = self.others
         with nullcontext() if others is None else others.verified.ending(partition, producer_id):
             self.logs.log(partition).check_epoch(producer_id, epoch)
@@ -202,9 +205,9 @@ class OrphanedTransactions:
     def abort_unclaimed(
         self, ours: Callable[[], Iterable[Transaction]], partitions: Callable[[], object]
     ) -> None:
-        """In a cluster: abort transactions open here for twice the longest timeout that no coordinator has,
-        as after a power cut. ``partitions`` returns a new object once another broker coordinates some of
-        ``ours``.
+        """In a cluster: aborts transactions open here for twice the longest timeout that no coordinator has,
+        as after a power cut. ``ours`` returns this broker's own transactions, or raises `KafkaError`;
+        ``partitions`` returns a new object once another broker coordinates some of them.
         """
         others, limit_ms = self.markers.others, self.clock.time_ms() - 2 * self.max_timeout_ms
         hanging = [each for each in self.logs.open_transactions() if each[1].last_timestamp_ms < limit_ms]

@@ -32,10 +32,11 @@ def _in_a_thread(work: Callable[[], object]) -> None:
 
 
 class ProducerIds:
-    """*Thread-safe: ``_lock`` guards the blocks in hand and who waits.* Allocates producer ids, each once. A
-    file in every data directory holds the first unreserved id as a decimal number, synced before an id of a
-    new block is used; the largest counts. A thread of its own reserves the next block when half of the
-    current one is left.
+    """*Thread-safe: ``_lock`` guards the blocks in hand and who waits.* Allocates producer ids, each once.
+
+    A file holds the first unreserved id as a decimal number, synced to disk before an id of a new block is
+    used. Every data directory has one and the largest counts. Disk and ZooKeeper may take seconds, so a
+    thread of its own reserves the next block when half of the current one is left.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class ProducerIds:
         take: Callable[[int, int], int] | None = None,
         run: Callable[[Callable[[], object]], object] = _in_a_thread,
     ) -> None:
-        """In a cluster ``take(least, count)`` returns the first of ``count`` new ids."""
+        """In a cluster ``take(least, count)`` returns the first of ``count`` new ids, or raises
+        `StorageError`.
+        """
         self._paths = [directory / FILE_NAME for directory in directories]
         self._files = files
         self._take = take

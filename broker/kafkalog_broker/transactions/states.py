@@ -52,8 +52,9 @@ STATE_NAMES: Mapping[CoordinatorState, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Times are in ms since the epoch; ``started_ms`` is -1 before the first. The last two fields are not
-    stored; they let a producer repeat its initialization with the same result.
+    """A transactional id: its producer and the state of its last transaction. Times are in ms since the
+    epoch; ``started_ms`` is -1 before the first. The last two fields are not stored; they let a producer
+    repeat its initialization with the same result.
     """
 
     transactional_id: str

@@ -49,7 +49,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """*Thread-safe: ``lock`` guards all*, and comes before those of shards and logs. ``gone``: removed."""
+    """*Thread-safe: ``lock`` guards all.* A transactional id. Its lock comes before those of shards and logs.
+    ``gone``: removed from its table. ``ending``: a thread is writing the markers.
+    """
 
     known: Transaction | None = None
     gone: bool = False
@@ -278,10 +280,10 @@ class TransactionCoordinator:
         abortable: bool = False,
         adding: bool = False,
     ) -> Iterator[None]:
-        """Hold this while appending to a partition of a transaction; ``adding`` adds it first. For an id that
-        `is_elsewhere` call `verify` before. Raises `InvalidTxnState` (`TransactionAbortable` if
-        ``abortable``), `InvalidProducerEpoch`, `InvalidProducerIdMapping`, or with ``adding``
-        `ConcurrentTransactions`.
+        """Hold this while appending data or offsets to a partition of a transaction; ``adding`` adds it
+        first. For an id that `is_elsewhere` call `verify` before. Raises `InvalidTxnState`
+        (`TransactionAbortable` if ``abortable``), `InvalidProducerEpoch`, `InvalidProducerIdMapping`, or with
+        ``adding`` `ConcurrentTransactions`.
         """
         if self._others is not None and self.is_elsewhere(transactional_id):
             with self._others.verified.writing(partition, producer_id, epoch):
@@ -360,8 +362,9 @@ class TransactionCoordinator:
                     del shard.state[transactional_id]
 
     def go_on(self, entry: _Entry, done: Callable[[], object] = lambda: None) -> None:
-        """Write the markers and the Complete record of a prepared transaction, unless another thread does;
-        then call ``done``. After a disk error it stays prepared and the markers are written again.
+        """Writes the markers and the Complete record of a prepared transaction, unless another thread does;
+        then calls ``done``. After a disk error the transaction stays prepared and its markers are written
+        again.
         """
         with entry.lock:
             known = entry.known

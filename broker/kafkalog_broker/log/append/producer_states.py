@@ -184,8 +184,9 @@ class ProducerState:
     def dump(self) -> bytes:
         """The state for `restore`: ``version:1 count:4``, then each producer; empty without producers.
 
-        ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` (its transaction's start or -1) and its batches,
-        oldest first: ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``.
+        Producer: ``id:8 epoch:2 last_timestamp_ms:8 batches:1 open:8`` and its batches, oldest first:
+        ``base_sequence:4 last_sequence:4 base_offset:8 last_offset:8``. ``open``: start of its transaction,
+        or -1.
         """
         if not self._producers:
             return b""

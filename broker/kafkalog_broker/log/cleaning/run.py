@@ -1,4 +1,6 @@
-"""One cleaning. Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``."""
+"""Which part of a log is cleaned; and one cleaning, which reads full segments for the key map and to write
+what stays. Source: Kafka 3.9 ``LogCleanerManager``, ``Cleaner.groupSegmentsBySize``.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,9 @@ class Swap:
         self._held: OpenFile | None = None
 
     def begin(self, publish: Callable[[], object]) -> None:
-        """Decide; ``publish`` replaces the segments and their list. Then call `end`, even after an error."""
+        """Decide the swap; ``publish`` replaces the segments and their list. Then call `end`, even after an
+        error: `CorruptMessage`, `OSError`.
+        """
         self._decide()
         publish()
         self._published = True
