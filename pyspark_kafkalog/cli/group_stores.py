@@ -39,8 +39,8 @@ from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession, session_of
 
 
-class LogPositions:
-    """*Not thread-safe.* Partitions of today's wire."""
+class LogPositions08:
+    """*Not thread-safe.* Partitions and offsets of logs on today's wire."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -55,15 +55,15 @@ class LogPositions:
         return resolve(self._cluster, partitions, position)
 
     def check(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Raises `InvalidConfig` for offsets at which no message can begin."""
+        """Does nothing: every offset may be committed."""
 
     def rows(self, known: Iterable[TopicPartition]) -> Rows:
         known = list(known)
         return partition_rows(self._cluster, {tp.topic for tp in known}, known)
 
 
-class LogPositions07(LogPositions):
-    """Of 0.7, whose offsets are bytes."""
+class LogPositions07:
+    """*Not thread-safe.* The same for 0.7, whose offsets count bytes."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given, self._opened = given, ExitStack()
@@ -89,6 +89,7 @@ class LogPositions07(LogPositions):
         return self._source(topics).offsets(dict.fromkeys(partitions, position.timestamp_ms))
 
     def check(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raise `InvalidConfig` for offsets at which no message begins."""
         self._source({tp.topic for tp in offsets}).check_positions(offsets)
 
     def rows(self, known: Iterable[TopicPartition]) -> Rows:
@@ -105,11 +106,14 @@ class LogPositions07(LogPositions):
         return self._opened.enter_context(closing(open_cluster(options)))
 
 
+LogPositions = LogPositions08 | LogPositions07
+
+
 class CoordinatorGroups:
     """*Not thread-safe.* Groups of the brokers' coordinators."""
 
     def __init__(self, cluster: Cluster, place: str) -> None:
-        self._cluster, self.place, self.logs = cluster, place, LogPositions(cluster)
+        self._cluster, self.place, self.logs = cluster, place, LogPositions08(cluster)
 
     def list(self) -> Sequence[GroupListing]:
         return list_groups(self._cluster)
@@ -147,7 +151,7 @@ class ZooKeeperGroups:
         servers = [(one.host, one.port) for one in registries.brokers(self._session, self._layout).values()]
         if not servers:
             raise KafkaError(f"no broker is registered in {self.place}")
-        return LogPositions(self._opened.enter_context(closing(Cluster(config.for_todays_wire(*servers)))))
+        return LogPositions08(self._opened.enter_context(closing(Cluster(config.for_todays_wire(*servers)))))
 
     def list(self) -> Sequence[GroupListing]:
         names = sorted(registries.groups(self._session, self._layout))

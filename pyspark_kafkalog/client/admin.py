@@ -291,7 +291,7 @@ _PATTERNS_SINCE = 1  # before this version (Kafka 2.0) ACLs and filters have lit
 def list_acls(where: Where, wanted: AclFilter) -> list[Acl]:
     request = DescribeAclsRequest(*wanted)
     answer = _ask_any(where, "listing ACLs", lambda _: request)
-    _check_acls("listing ACLs", [answer])
+    _check_acls("listing ACLs", "Describe", [answer])
     return sorted(
         _acl(each.resource_type, each.resource_name, each.pattern_type, acl)
         for each in answer.resources
@@ -310,15 +310,15 @@ def add_acls(where: Where, acls: Sequence[Acl]) -> None:
         return request
 
     answer = _ask_any(where, "adding ACLs", checked)
-    _check_acls("adding ACLs", answer.results)
+    _check_acls("adding ACLs", "Alter", answer.results)
 
 
 def remove_acls(where: Where, filters: Sequence[AclFilter]) -> list[Acl]:
     request = DeleteAclsRequest(tuple(DeleteAclsFilter(*each) for each in filters))
     answer = _ask_any(where, "removing ACLs", lambda _: request)
-    _check_acls("removing ACLs", answer.filter_results)
+    _check_acls("removing ACLs", "Alter", answer.filter_results)
     removed = [acl for each in answer.filter_results for acl in each.matching_acls]
-    _check_acls("removing ACLs", removed)
+    _check_acls("removing ACLs", "Alter", removed)
     return sorted({_acl(each.resource_type, each.resource_name, each.pattern_type, each) for each in removed})
 
 
@@ -337,11 +337,10 @@ def _acl(kind: int, name: str, pattern: int, entry: Any) -> Acl:
     return Acl(*resource, entry.principal, entry.host, operation, permission)
 
 
-def _check_acls(doing: str, results: Iterable[Any]) -> None:
+def _check_acls(doing: str, operation: str, results: Iterable[Any]) -> None:
     failed = [each for each in results if each.error_code != ErrorCode.NONE]
     if failed:
-        right = "Describe" if doing.startswith("listing") else "Alter"
-        texts = dict.fromkeys(reason(each.error_code, right, said=each.error_message) for each in failed)
+        texts = dict.fromkeys(reason(each.error_code, operation, said=each.error_message) for each in failed)
         raise error_for(failed[0].error_code, f"{doing}: {'; '.join(texts)}")
 
 
