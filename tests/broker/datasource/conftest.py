@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS
 from tests.support.datasource.spark_stream import Checkpoint, Run
 from tests.support.datasource.spark_topics import Topic
 from tests.support.manual_clock import ManualClock
@@ -59,6 +59,24 @@ class PausesOnly(ManualClock):
 
 
 @pytest.fixture
-def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def reading_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ManualClock], None]]:
+    """Gives the clusters that reads open another clock; idle ones would keep theirs."""
+
+    def use(clock: ManualClock) -> None:
+        IDLE_CLUSTERS.clear()
+        monkeypatch.setattr(IDLE_CLUSTERS, "_clock", clock)
+
+    yield use
+    IDLE_CLUSTERS.clear()
+
+
+@pytest.fixture
+def standing_clock(reading_by: Callable[[ManualClock], None]) -> None:
     """Readers' time passes with their own pauses only, so that a short patience is not over by chance."""
-    monkeypatch.setitem(Cluster.__init__.__kwdefaults__, "clock", PausesOnly())
+    reading_by(PausesOnly())
+
+
+@pytest.fixture
+def pauses_take_no_time(reading_by: Callable[[ManualClock], None]) -> None:
+    """A long patience is over at once, and no answer is late: sockets wait as long as the patience says."""
+    reading_by(ManualClock())

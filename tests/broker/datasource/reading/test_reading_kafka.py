@@ -154,23 +154,23 @@ def test_a_gap_that_compaction_left_is_not_a_loss(fail_on_data_loss: str) -> Non
     assert (found, loss) == ([o for r in gaps for o in r], "")
 
 
-@pytest.mark.usefixtures("standing_clock")
+@pytest.mark.usefixtures("pauses_take_no_time")
 def test_a_log_that_ends_before_the_range_is_lost_once_the_wait_is_over(fail_on_data_loss: str) -> None:
     with serving(ScriptedLog(batches(range(5)))) as broker:
-        patience = {"kafkaConsumer.pollTimeoutMs": "200"}
+        patience = {"kafkaConsumer.pollTimeoutMs": "30000"}
         found, loss = read_or_loss(broker, task(2, 9), fail_on_data_loss, **patience)
     assert found == [2, 3, 4]
     assert ("[5, 9) of t-0: the log holds [0, 5)" in loss) == (fail_on_data_loss == "true")
 
 
-@pytest.mark.usefixtures("standing_clock")
+@pytest.mark.usefixtures("pauses_take_no_time")
 def test_records_that_the_log_has_and_nobody_sends_are_late_and_not_lost(fail_on_data_loss: str) -> None:
     log = ScriptedLog(batches(*FIFTEEN))
     nothing = ScriptedLog()
     with serving(log) as broker:
         broker.default(ApiKey.FETCH, lambda request: nothing.fetch(request))
-        patience = {"kafkaConsumer.pollTimeoutMs": "200"}
-        with pytest.raises(RequestTimedOut, match=r"t-0: nothing to read at offset 0 within 200 ms"):
+        patience = {"kafkaConsumer.pollTimeoutMs": "30000"}
+        with pytest.raises(RequestTimedOut, match=r"t-0: nothing to read at offset 0 within 30000 ms"):
             read_or_loss(broker, task(0, 15), fail_on_data_loss, **patience)
 
 
