@@ -13,6 +13,7 @@ from pyspark_kafkalog.classic.consumer.simple_consumer import SimpleConsumer
 from pyspark_kafkalog.classic.producer.sync_producer import SyncProducer
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import ConsumerSubscription, JsonLayout, RegistryLayout, V07Layout
+from pyspark_kafkalog.zookeeper.server import ZooKeeperServer
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.command_line import kafkalog, table
 from tests.support.until import until
@@ -23,8 +24,8 @@ NAMES = {"0.7": "1-0", "0.8": "0"}
 
 
 @pytest.fixture(scope="module")
-def connect(zookeeper: object) -> str:
-    return f"{zookeeper.connect}/groups-of-a-command"  # type: ignore[attr-defined]
+def connect(zookeeper: ZooKeeperServer) -> str:
+    return f"{zookeeper.connect}/groups-of-a-command"
 
 
 @pytest.fixture(scope="module")

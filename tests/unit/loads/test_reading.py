@@ -46,14 +46,15 @@ def test_without_guesses_all_are_texts() -> None:
 
 
 A_LOAD: Load = object.__new__(Load)
+NO_SPARK: Any = None
 CALLS: dict[str, Callable[..., Any]] = {
     "write_files": lambda **given: A_LOAD.write_files("/table", **given),
     "write_parquet": lambda **given: A_LOAD.write_parquet("/table", **given),
     "write_orc": lambda **given: A_LOAD.write_orc("/table", **given),
     "write_delta": lambda **given: A_LOAD.write_delta("/table", **given),
     "write_iceberg": lambda **given: A_LOAD.write_iceberg("table", **given),
-    "read_load": lambda **given: kafkalog.read_load(None, "/table", **given),  # type: ignore[arg-type]
-    "compact": lambda **given: kafkalog.compact(None, "/table", **given),  # type: ignore[arg-type]
+    "read_load": lambda **given: kafkalog.read_load(NO_SPARK, "/table", **given),
+    "compact": lambda **given: kafkalog.compact(NO_SPARK, "/table", **given),
 }
 
 

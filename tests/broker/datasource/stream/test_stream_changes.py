@@ -11,6 +11,7 @@ import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.client.admin import create_partitions, delete_topics
+from pyspark_kafkalog.datasource.batch.batch_reader import KafkaInputPartition
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.datasource.stream.stream_batches import FixedEndLost, OffsetsLost
 from pyspark_kafkalog.errors import InvalidConfig, UnknownTopicOrPartition
@@ -381,7 +382,8 @@ def test_s22_a_recreated_topic_with_fewer_records_while_a_batch_runs(
     (task,) = run.reader.partitions(begin, run.reader.latestOffset(begin, run.reader.getDefaultReadLimit()))
     delete(topic)
     new_topic().add(4)
-    without_id = replace(task, topic_id="")  # type: ignore[type-var]  # as from a broker before Kafka 2.8
+    assert isinstance(task, KafkaInputPartition)
+    without_id = replace(task, topic_id="")  # as from a broker before Kafka 2.8
     assert [row.value for row in run._read(without_id)] == ["4"]
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -15,12 +14,17 @@ from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 READ = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
 
+def _as_spark_shows(error: Exception) -> list[str]:
+    """The lines of its traceback. Spark cuts away its own frames, which stand before ours."""
+    trace = error.__traceback__
+    assert trace is not None
+    return traceback.format_exception(type(error), error, trace.tb_next)
+
+
 def test_a_wrong_option_is_one_frame_and_its_text() -> None:
     with pytest.raises(InvalidConfig) as raised:
         DefaultSource(READ | {"startingtimestamp": "2026-01-01"}).schema()
-    error = raised.value
-    # Spark cuts away its own frames, which stand before ours.
-    shown = traceback.format_exception(type(error), error, error.__traceback__.tb_next)  # type: ignore[union-attr]
+    shown = _as_spark_shows(raised.value)
     frames = [line for line in shown if line.lstrip().startswith("File ")]
     assert len(frames) == 1
     assert "".join(shown).count("InvalidConfig") == 1
@@ -68,18 +72,16 @@ def test_a_sink_refuses_credentials_without_a_protocol_too() -> None:
 
 
 def test_a_write_that_is_refused_is_two_frames_and_its_text() -> None:
-    def rows() -> Iterator[pa.RecordBatch]:
+    def refused(_: int) -> pa.RecordBatch:
         try:
             raise OSError("underneath")
         except OSError as e:
             raise KafkaError("this needs Write on topic t") from e
-        yield  # type: ignore[unreachable]
 
     options = parse_sink_options({"kafka.bootstrap.servers": "a:1", "topic": "t"})
     writer = batch_writer(options, StructType([StructField("value", BinaryType())]), overwrite=False)
     with pytest.raises(KafkaError) as raised:
-        writer.write(rows())
-    error = raised.value
-    shown = traceback.format_exception(type(error), error, error.__traceback__.tb_next)  # type: ignore[union-attr]
+        writer.write(map(refused, range(1)))
+    shown = _as_spark_shows(raised.value)
     assert len([line for line in shown if line.lstrip().startswith("File ")]) == 2
     assert "underneath" not in "".join(shown)
