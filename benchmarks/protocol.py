@@ -2,24 +2,30 @@
 
 Bodies only, without header and size; the newest version that we speak; record sets of 100 bytes. kafka-python
 compiles its codecs to Python, kio reads in Rust and writes in Python; both copy record sets. Before anything
-is timed, each codec must read what ours wrote, and write the same. The last rows set the hand-written writers
-of single partitions beside the tables' own, and the short way of a whole produce request, answer included.
+is timed, each codec must read what ours wrote, and write the same. Then the hand-written writers of single
+partitions are set beside the tables' own, and the short way of a whole produce request, answer included. The
+last rows are of a broker that checks the records of a compressed batch, in thousand records a second, beside
+a client's reading them.
 """
 
 from __future__ import annotations
 
 import io
+import random
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from benchmarks.harness import Row, compare, in_stride
+from pyspark_kafkalog.formats.record import check_records, encode_record, parse_records
 from pyspark_kafkalog.protocol import exchange
 from pyspark_kafkalog.protocol.api import fetch, metadata, produce
 from pyspark_kafkalog.protocol.codec import codec, table_codec
 from pyspark_kafkalog.protocol.primitives import Output
+from pyspark_kafkalog.types import NewRecord
 
 RECORDS = bytes(100)
+BATCH = 500
 
 
 def messages(partitions: int) -> list[Any]:
@@ -129,8 +135,22 @@ def single_calls(version: int = 11) -> dict[str, Callable[[], object]]:
     return {"own serving": single, "table serving": tables}
 
 
+def record_calls(sizes: range) -> dict[str, Callable[[], object]]:
+    """Checking and reading the records of a decompressed batch, with values of these sizes."""
+    chosen = random.Random("sizes")
+    values = (NewRecord(bytes(chosen.choice(sizes)), timestamp=0) for _ in range(BATCH))
+    block = b"".join(encode_record(value, 0, number) for number, value in enumerate(values))
+    end = len(block)
+    return {
+        "own checking": lambda: check_records(block, 0, end, BATCH, BATCH, BATCH, numbered=True, keyed=False),
+        "client's checking": lambda: parse_records(
+            block, BATCH, base_offset=0, last_offset_delta=BATCH - 1, base_timestamp=0
+        ),
+    }
+
+
 def run(rounds: int = 7) -> list[Row]:
-    """The rows of this question, in messages a second."""
+    """The rows of this question, in thousand messages a second."""
     rows: list[Row] = []
     for partitions in (1, 100):
         for message in messages(partitions):
@@ -141,7 +161,12 @@ def run(rounds: int = 7) -> list[Row]:
         rows += _rows(
             f"one {type(value).__name__}", tuned_calls(value, version), ("table",), rounds, ("writing",)
         )
-    return rows + _rows("one ProduceRequest", single_calls(), ("table",), rounds, ("serving",))
+    rows += _rows("one ProduceRequest", single_calls(), ("table",), rounds, ("serving",))
+    for name, sizes in {"100 B": range(100, 101), "50 to 149 B": range(50, 150)}.items():
+        measured = in_stride(record_calls(sizes), rounds, BATCH, seconds=0.02)
+        question = f"checking records of a batch, {name}"
+        rows.append(compare(question, measured["own checking"], measured["client's checking"], "thousand/s"))
+    return rows
 
 
 def _rows(

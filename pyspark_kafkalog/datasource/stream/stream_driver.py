@@ -69,6 +69,7 @@ class StreamDriver:
         self._opened = None
 
     def fix_end(self) -> None:
+        """Read only to the logs' current ends (Trigger.AvailableNow)."""
         self._fixed_end = self._look({})
 
     def initial(self) -> StreamOffset:

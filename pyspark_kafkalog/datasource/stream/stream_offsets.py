@@ -62,6 +62,7 @@ def encode_offsets(offset: StreamOffset) -> dict[str, Any]:
 
 
 def decode_offsets(kept: object) -> StreamOffset:
+    """Decodes the offset of `encode_offsets` or Spark's own connector. Raises `InvalidConfig`."""
     form: object = kept
     ids: object = {}
     if isinstance(kept, dict) and type(kept.get("version")) is int:
