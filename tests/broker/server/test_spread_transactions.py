@@ -74,10 +74,13 @@ class Clients:
         return until(told)
 
     def transaction(self, name: str, *, away_from: int | None = None) -> RawTransactions:
-        """One with an id of this name that another broker than ``away_from`` coordinates."""
+        """One with an id of this name that another broker than ``away_from`` coordinates, and is ready to."""
         names = (f"{name}-{n}" for n in range(100))
         found = next(each for each in names if self.coordinator(each) != away_from)
-        return RawTransactions(self.at[self.coordinator(found)], found)
+        txn = RawTransactions(self.at[self.coordinator(found)], found)
+        # It may still open the id's partition when all brokers name it: a client asks again.
+        until(lambda: txn.end() == ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return txn
 
     def through(self, txn: RawTransactions, number: int) -> RawTransactions:
         """The same producer at a connection to another broker."""
