@@ -143,8 +143,10 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
 def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:
     if table is None:
         from pyspark_kafkalog.loads.file_table import FileTable
+        from pyspark_kafkalog.loads.partitioning import Partitioning
+        from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
 
-        return FileTable(to, format=file_format, partition_by_time=by_time, grain=grain)
+        return FileTable(to, SparkFiles(file_format, Partitioning.of((), by_time, grain)))
     from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
     return SqlTable(to, table)

@@ -26,9 +26,12 @@ NOT_COUNTED = -1
 
 @dataclass(frozen=True, slots=True)
 class OutputFile(LedgerRecord):
+    """``crc32c``: of the file's bytes, None if Spark wrote it."""
+
     name: str
     bytes: int
     rows: int
+    crc32c: int | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ class LoadOutput(LedgerRecord):
 
     Files: those in ``directory``, for example ``load=00000042/kl_run=3d0c``, of the absolute ``path``. Other
     places: ``path`` is their name, without secrets, and ``evidence`` identifies the output there, with its
-    ``rows``. ``wrote``: the rows that Spark counted as it wrote the files, None if it did not. ``replaces``:
+    ``rows``. ``wrote``: the rows that Spark or the tasks counted as they wrote the files, None if they did
+    not. ``replaces``:
     the commits ``[start, end)`` whose files at this path these files replace.
     """
 

@@ -17,6 +17,7 @@ from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import FileTable, Work
 from pyspark_kafkalog.loads.output_files import give_spark_keys
 from pyspark_kafkalog.loads.reading import read_load
+from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +41,7 @@ class DeadLetters:
                 f"max_dead is {max_dead}; it must be a number of records, or a share from 0.0 to below 1.0"
             )
         self._reason, self._max = reason, max_dead
-        self._files = FileTable(path_of(ledger))
+        self._files = FileTable(path_of(ledger), SparkFiles())
 
     def check(self, work: Work) -> None:
         if any(done.format not in (PARQUET, ORC) for done in work.before):
@@ -48,11 +49,11 @@ class DeadLetters:
                 "call dead_letters before write_sql, write_delta and write_iceberg: what these write stays "
                 "if there are too many dead letters, and a corrected query would not write it again"
             )
-        missing = [name for name in (*_ORIGINAL, self._reason) if name not in work.frame.columns]
+        missing = [name for name in (*_ORIGINAL, self._reason) if name not in work.rows.columns]
         if missing:
             raise InvalidConfig(
                 f"dead letters need the original record: columns {', '.join(missing)} are missing; there are "
-                f"{', '.join(work.frame.columns)}"
+                f"{', '.join(work.rows.columns)}"
             )
         if isinstance(self._max, float) and not work.has_receipts:
             raise InvalidConfig(
@@ -82,8 +83,8 @@ class DeadLetters:
         return written
 
     def _dead(self, work: Work) -> Work:
-        columns = [*_ORIGINAL, *(name for name in _WHERE_THERE if name in work.frame.columns)]
-        dead = work.frame.where(f"`{self._reason}` IS NOT NULL")
+        columns = [*_ORIGINAL, *(name for name in _WHERE_THERE if name in work.rows.columns)]
+        dead = work.rows.where(f"`{self._reason}` IS NOT NULL")
         return replace(work, frame=dead.selectExpr(*columns, f"`{self._reason}` AS reason"), is_whole=False)
 
 

@@ -162,7 +162,7 @@ class LakeTable(ABC):
             )
 
     def find(self, work: Work) -> LoadOutput | None:
-        found = commit_of_plan(self.table, self._commits(work.spark), work.ledger, work.plan)
+        found = commit_of_plan(self.table, self._commits(work.session), work.ledger, work.plan)
         if found is None:
             return None
         evidence: dict[str, str | int] = {"version": found.version, "run": found.run}
@@ -225,11 +225,11 @@ class DeltaTable(LakeTable):
 
     def _append(self, work: Work, record: str) -> None:
         identity = work.ledger.identity()[:_APP_ID_CHARACTERS]
-        writer = work.frame.write.format("delta").mode("append").options(**self._options)
+        writer = work.rows.write.format("delta").mode("append").options(**self._options)
         # With the ledger's seal: a new ledger counts from 1 again.
         writer = writer.option("txnAppId", f"kafkalog:{work.ledger.name}:{identity}")
         writer = writer.option("txnVersion", str(work.plan.number)).option("userMetadata", record)
-        if self._columns and not self._exists(work.spark):
+        if self._columns and not self._exists(work.session):
             writer = writer.partitionBy(*self._columns)
         if self._is_path:
             writer.save(self.table)
@@ -273,9 +273,9 @@ class IcebergTable(LakeTable):
     def _append(self, work: Work, record: str) -> None:
         from pyspark.sql import functions as f
 
-        writer = work.frame.writeTo(self.table).options(**self._options)
+        writer = work.rows.writeTo(self.table).options(**self._options)
         writer = writer.option(f"snapshot-property.{self._PROPERTY}", record)
-        if work.spark.catalog.tableExists(self.table):
+        if work.session.catalog.tableExists(self.table):
             writer.append()
             return
         writer = writer.using("iceberg")

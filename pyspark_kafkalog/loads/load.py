@@ -27,19 +27,26 @@ from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
-from pyspark_kafkalog.loads.file_table import FileTable, Target, Work
+from pyspark_kafkalog.loads.engines.engine import Engine
+from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
+from pyspark_kafkalog.loads.engines.spark_engine import SparkEngine
+from pyspark_kafkalog.loads.file_table import FileTable, FileWriter, Target, Work
 from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.output_files import give_spark_keys
+from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
+from pyspark_kafkalog.loads.writers.parquet_files import TARGET_FILE_BYTES, Layout
+from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
+from pyspark_kafkalog.loads.writers.task_files import TaskFiles
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from pyspark_kafkalog.loads.sql.database import Connect
-    from pyspark_kafkalog.loads.sql.sql_table import Transform
+    from pyspark_kafkalog.loads.transform import Transform
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +59,7 @@ _PLANNED_OPTIONS = frozenset(
 
 
 def load(
-    spark: SparkSession,
+    spark: SparkSession | None,
     *,
     name: str,
     offsets: str | os.PathLike[str],
@@ -62,6 +69,7 @@ def load(
 ) -> Load:
     """A load of everything since the previous load called ``name``; use it in a ``with`` block.
 
+    Tasks run in Spark, or, if ``spark`` is None, in processes of this machine, one for each processor.
     ``offsets`` is the directory of the ledgers; driver and executors must reach it. If executors cannot, pass
     ``receipts=False``: then nothing checks that the tasks read everything. ``on_pending`` says what to do
     with a plan that an earlier run did not commit: ``replay``, ``fail`` or ``discard``. ``options`` are those
@@ -88,8 +96,6 @@ class Load:
     the same ranges, after an exception, after `keep`, or if the block called none of these (an error).
     """
 
-    df: DataFrame
-    """The planned ranges, the same rows however often it is read; empty if nothing is new."""
     plan: Plan | None
     """The ranges to read; None if nothing is new."""
     commit: Commit | None
@@ -97,7 +103,7 @@ class Load:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         name: str,
         offsets: str | os.PathLike[str],
         on_pending: str,
@@ -105,9 +111,12 @@ class Load:
         options: Mapping[str, str],
     ) -> None:
         self.ledger = Ledger.at(offsets, name, remembers=True)
-        give_spark_keys(spark, self.ledger.offsets_path)
+        if spark is not None:
+            give_spark_keys(spark, self.ledger.offsets_path)
         self.plan = self.commit = None
         self._spark = spark
+        self._engine: Engine = LocalEngine() if spark is None else SparkEngine(spark)
+        self._df: DataFrame | None = None
         self._receipts = receipts
         self._given = options
         self._own_options = {
@@ -128,6 +137,18 @@ class Load:
         self._phase: Literal["not entered", "entered", "left"] = "not entered"
         self._ending: Literal["as written", "done", "kept"] = "as written"
         self._lock = ExitStack()
+
+    @property
+    def df(self) -> DataFrame:
+        """The planned ranges, the same rows however often it is read; empty if nothing is new."""
+        if self._df is None:
+            raise LoadError(
+                "load.df needs Spark, and this load has none: kafkalog.load(spark, ...). Without Spark "
+                "load.write_parquet(path, transform=f) changes rows"
+                if self._spark is None
+                else "use load.df inside the with block of its load"
+            )
+        return self._df
 
     @property
     def number(self) -> int | None:
@@ -163,7 +184,7 @@ class Load:
             else:
                 before = self.ledger.commit_at(plan.parent) if plan.parent else None
             write_manifests(self.ledger, before)
-            self.df = self._frame()
+            self._df = None if self._spark is None else self._frame(self._spark)
             self._lock = lock.pop_all()
         self._phase = "entered"
         return self
@@ -227,10 +248,11 @@ class Load:
             return
         work = Work(
             spark=self._spark,
+            engine=self._engine,
             ledger=self.ledger,
             plan=self.plan,
             run=self._run,
-            frame=self.df if df is None else df,
+            frame=self._df if df is None else df,
             is_whole=df is None,
             has_receipts=self._receipts,
             before=tuple(self._outputs),
@@ -249,37 +271,62 @@ class Load:
         df: DataFrame | None = None,
         *,
         format: str = PARQUET,
+        transform: Transform | None = None,
         partition_by: str | Sequence[str] = (),
         partition_by_time: str | None = None,
         grain: str = "day",
+        compression: str | None = None,
+        target_file_bytes: int | None = None,
+        engine: Literal["tasks", "spark"] | None = None,
         **options: object,
     ) -> None:
         """Write ``path/load=<number>/kl_run=<run>``, in ``parquet`` or ``orc``, for `read_load`.
 
         A replay writes to another directory. ``partition_by_time="timestamp"`` divides the directory by day,
-        or with ``grain="hour"`` by hour, in UTC. ``options`` are those of Spark's writer.
+        or with ``grain="hour"`` by hour, in UTC.
 
-        Raises `InvalidConfig` if the path is of an unknown store, or a column is called ``load`` or
-        ``kl_run``; `LoadError` if the path belongs to another load, was written in this block before, holds a
-        table of another format, partitioning or types, or if what Spark wrote is not on this machine; and
-        `ReceiptMismatch` if the number of rows differs from the receipts.
+        The tasks write Parquet themselves, records do not pass through the JVM, unless there are ``df`` or
+        ``options`` of Spark's writer; ``engine`` forces either way. ``transform`` turns each Arrow batch that
+        a task reads into the rows to write. ``target_file_bytes`` is by default 128 MiB, ``compression``
+        zstd.
+
+        Raises `InvalidConfig` if the path is of an unknown store, a column is called ``load`` or ``kl_run``,
+        or the arguments contradict each other; `LoadError` if the path belongs to another load, was written
+        in this block before, holds a table of another format, partitioning or types, or if what was written
+        is not on this machine; and `ReceiptMismatch` if the number of rows differs from the receipts.
         """
-        table = FileTable(
-            path,
-            format=format,
-            partition_by=partition_by,
-            partition_by_time=partition_by_time,
-            grain=grain,
-            options=option_texts(options, self.write_files),
+        texts = option_texts(options, self.write_files)
+        of_spark = [
+            name
+            for name, given in (("df=", df is not None), (f"format={format}", format != PARQUET))
+            if given
+        ]
+        of_spark += texts
+        of_tasks = {"transform=": transform is not None, "target_file_bytes=": target_file_bytes is not None}
+        partitioning = Partitioning.of(partition_by, partition_by_time, grain)
+        writer: FileWriter
+        if tasks_write(
+            engine, of_spark, [name for name, is_given in of_tasks.items() if is_given], self._spark
+        ):
+            layout = Layout(partitioning, target_file_bytes or TARGET_FILE_BYTES, compression or "zstd")
+            writer = TaskFiles(layout, transform)
+        else:
+            texts |= {} if compression is None else {"compression": compression}
+            writer = SparkFiles(format, partitioning, texts)
+        log.info(
+            "load %s: %s write %s",
+            self.ledger.name,
+            "tasks" if isinstance(writer, TaskFiles) else "Spark's writers",
+            os.fspath(path),
         )
-        self.write(table, df)
+        self.write(FileTable(path, writer), df)
 
     def write_parquet(self, path: str | os.PathLike[str], df: DataFrame | None = None, **how: Any) -> None:
         """`write_files` in Parquet, with the same arguments."""
         self.write_files(path, df, format=PARQUET, **how)
 
     def write_orc(self, path: str | os.PathLike[str], df: DataFrame | None = None, **how: Any) -> None:
-        """`write_files` in ORC, with the same arguments."""
+        """`write_files` in ORC, which Spark writes, with the same arguments."""
         self.write_files(path, df, format=ORC, **how)
 
     def write_delta(
@@ -367,15 +414,37 @@ class Load:
                 "call load.done() only if you also write load.df yourself"
             ) from e
 
-    def _frame(self) -> DataFrame:
+    def _frame(self, spark: SparkSession) -> DataFrame:
         if self.plan is None:
-            return self._spark.createDataFrame([], spark_schema(self._options.row_columns))
+            return spark.createDataFrame([], spark_schema(self._options.row_columns))
         if self._receipts:
             ours = {"loadPlan": str(self.plan.number), "loadRun": self._run}
             options = {**self._given, **self._own_options, **ours}
         else:
             options = _by_offsets(self._given, self.plan)
-        return load_frame(self._spark.read.format("kafkalog").options(**options))
+        return load_frame(spark.read.format("kafkalog").options(**options))
+
+
+def tasks_write(
+    engine: str | None, of_spark: Sequence[str], of_tasks: Sequence[str], spark: SparkSession | None
+) -> bool:
+    """Whether tasks write a table's files, or Spark's writers; by default tasks, unless the arguments
+    ``of_spark`` need the latter. `InvalidConfig` if arguments contradict each other.
+    """
+    if engine not in (None, "tasks", "spark"):
+        raise InvalidConfig(f"engine is {engine!r}; it must be 'tasks' or 'spark'")
+    by_tasks = engine == "tasks" or (engine is None and not of_spark)
+    if by_tasks and of_spark:
+        raise InvalidConfig(f"engine='tasks' contradicts {', '.join(of_spark)}, which need Spark's writers")
+    if not by_tasks and of_tasks:
+        reason = ", ".join(of_spark) or "engine='spark'"
+        raise InvalidConfig(
+            f"{', '.join(of_tasks)} is for tasks that write, and {reason} for Spark's writers"
+        )
+    if not by_tasks and spark is None:
+        reason = ", ".join(of_spark) or "engine='spark'"
+        raise InvalidConfig(f"{reason} needs Spark, and this load has none: kafkalog.load(spark, ...)")
+    return by_tasks
 
 
 def load_frame(reader: DataFrameReader) -> DataFrame:

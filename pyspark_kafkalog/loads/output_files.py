@@ -347,7 +347,7 @@ def is_hidden(name: str) -> bool:
     )
 
 
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 _NAMES = {PARQUET: "Parquet", ORC: "ORC"}
 
 
@@ -384,4 +384,4 @@ def spark_schema(output: LoadOutput) -> str | None:
             found = pq.read_metadata(opened).metadata or {}
     except (OSError, pa.ArrowException):
         return None  # moved or damaged: `verify_outputs` reports it
-    return found[_SPARK_SCHEMA].decode() if _SPARK_SCHEMA in found else None
+    return found[SPARK_SCHEMA_KEY].decode() if SPARK_SCHEMA_KEY in found else None

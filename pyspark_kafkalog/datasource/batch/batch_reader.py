@@ -10,9 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-
+from pyspark_kafkalog.datasource.batch.spark_classes import DataSourceReader, InputPartition, TaskContext
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster

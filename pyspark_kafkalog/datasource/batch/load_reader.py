@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import InputPartition
-
 from pyspark_kafkalog.datasource.batch.batch_reader import (
     BatchReader,
     KafkaInputPartition,
@@ -22,6 +19,7 @@ from pyspark_kafkalog.datasource.batch.batch_reader import (
     tasks_of,
 )
 from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group, propose
+from pyspark_kafkalog.datasource.batch.spark_classes import InputPartition, TaskContext
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.errors import DamagedRecord, LoadBusy, LoadError, LostRace, TopicRecreated, briefly

@@ -13,12 +13,13 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
-from pyspark_kafkalog.ledger.stores.store import StoredFile
+from pyspark_kafkalog.ledger.stores.store import NewFile, SpooledFile, StoredFile
 
 HDFS_SCHEME = "hdfs"
 
@@ -30,6 +31,8 @@ _WAITS_S = (0.5, 2.0)
 
 _ATTEMPTS_AT_ONE = {"dfs.client.failover.max.attempts": "4"}
 """For a single NameNode: Hadoop's default, 15, blocks a caller for three minutes, 4 for about ten seconds."""
+
+_COPIED_BYTES = 8 << 20
 
 _RECOVERY_S = 10.0
 """How long to wait for the lock of a dead holder: HDFS closes its file first."""
@@ -160,6 +163,14 @@ class HdfsStore:
     def sync_files(self, names: Iterable[str]) -> None:
         """Does nothing: a closed file is on a DataNode; ``dfs.datanode.synconclose`` forces it to disk."""
 
+    def new_file(self, name: str) -> NewFile:
+        return SpooledFile(partial(self._upload, name))
+
+    def _upload(self, name: str, source: BinaryIO) -> None:
+        source.seek(0)
+        with self._at(name, "write") as (client, path):
+            _write(client, path, iter(lambda: source.read(_COPIED_BYTES), b""), durable=True)
+
     def _info(self, name: str) -> Any:
         with self._at(name, "read") as (client, path), suppress(FileNotFoundError):
             return client.get_file_info(path)
@@ -203,17 +214,21 @@ class HdfsStore:
 
 def _write_beside(client: Any, path: str, data: bytes, *, durable: bool) -> str:
     unfinished = f"{path.rpartition('/')[0]}/{_UNFINISHED}{uuid.uuid4().hex}"
-    opened = client.create(unfinished)
+    _write(client, unfinished, [data] if data else [], durable=durable)
+    return unfinished
+
+
+def _write(client: Any, path: str, chunks: Iterable[bytes], *, durable: bool) -> None:
+    opened = client.create(path)
     try:
-        opened.write(data)
-        if durable and data:
+        written = [opened.write(data) for data in chunks]
+        if durable and written:
             opened.hsync()
         opened.close()
     except BaseException:
         with suppress(OSError, RuntimeError):
-            client.delete(unfinished)
+            client.delete(path)
         raise
-    return unfinished
 
 
 def _rename(client: Any, unfinished: str, path: str) -> bool | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
-from pyspark_kafkalog.ledger.stores.store import StoredFile
+from pyspark_kafkalog.ledger.stores.store import NewFile, StoredFile
 
 _UNFINISHED = ".tmp-"
 
@@ -128,6 +128,9 @@ class LocalStore:
             for parent in sorted(made, reverse=True):  # outermost last, when all others exist
                 _sync(parent)
 
+    def new_file(self, name: str) -> NewFile:
+        return _LocalFile(self._path(name))
+
     def _files(self, path: Path) -> Iterator[StoredFile]:
         try:
             entries = list(os.scandir(path))
@@ -158,6 +161,41 @@ class LocalStore:
         return self.root / name
 
 
+class _LocalFile(NewFile):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        with _failures(path, "write"):
+            _make_directory(path.parent)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def _write(self, data: bytes) -> None:
+        with _failures(self._path, "write"):
+            _write_all(self._fd, data)
+
+    def _close(self) -> None:
+        with _failures(self._path, "write"):
+            try:
+                os.fsync(self._fd)
+                _sync(self._path.parent)
+            except OSError:
+                self._path.unlink(missing_ok=True)
+                raise
+            finally:
+                os.close(self._fd)
+
+    def _abort(self) -> None:
+        os.close(self._fd)
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
 def _stored(name: str, status: os.stat_result) -> StoredFile:
     return StoredFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
 
@@ -167,9 +205,7 @@ def _write_beside(path: Path, data: bytes, *, durable: bool) -> Path:
     fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(fd, left) :]
+            _write_all(fd, data)
             if durable:
                 os.fsync(fd)
         finally:

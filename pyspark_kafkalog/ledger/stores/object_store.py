@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, BinaryIO, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -26,7 +27,7 @@ from pyspark_kafkalog.ledger.stores.object_clients import (
     remedy,
     retry_timeout_s,
 )
-from pyspark_kafkalog.ledger.stores.store import StoredFile, side_by_side
+from pyspark_kafkalog.ledger.stores.store import NewFile, SpooledFile, StoredFile, side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +172,18 @@ class ObjectStore:
     def sync_files(self, names: Iterable[str]) -> None:
         """Does nothing: an object that is there is durable."""
 
+    def new_file(self, name: str) -> NewFile:
+        return SpooledFile(partial(self._upload, name))
+
+    def _upload(self, name: str, source: BinaryIO) -> None:
+        """In parts if it is large; obstore aborts an upload that fails."""
+
+        def put(obstore: Any, store: Any, key: str) -> None:
+            source.seek(0)
+            obstore.put(store, key, source, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+
+        self._ask(name, "write", put)
+
     def read_range(self, name: str, start: int, end: int) -> bytes:
         try:
             return self._ask(
@@ -261,6 +274,9 @@ class ObjectStore:
             logger.log(level, "%s; trying again in %.1f s", told, wait_s)
             self.clock.sleep(wait_s)
 
+
+_PART_BYTES = 8 << 20
+_PARTS_AT_ONCE = 4
 
 _READ_AHEAD = 64 << 10
 """Bytes of a read request: the footer of a small file."""

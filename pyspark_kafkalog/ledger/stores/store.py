@@ -5,12 +5,16 @@ durable and exclusive; `check_store` tests that.
 from __future__ import annotations
 
 import re
+import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
+from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.ledger.records import HEAD, LOAD
 
 K = TypeVar("K")
@@ -70,7 +74,7 @@ class Store(Protocol):
 
 
 class FileStore(Store, Protocol):
-    """A store that can also read files written by Spark. Names are those of `Store`."""
+    """A store that also holds a table's files. Names are those of `Store`."""
 
     url: str
     """Spark's name of this place; a file is at ``url + "/" + name``."""
@@ -90,6 +94,91 @@ class FileStore(Store, Protocol):
     def sync_files(self, names: Iterable[str]) -> None:
         """Make files and their names durable, unless writing them did."""
         ...
+
+    def new_file(self, name: str) -> NewFile:
+        """A file to write under a name that nobody else uses."""
+        ...
+
+
+class NewFile(ABC):
+    """A file in a store as it is written, with its ``bytes`` and their ``crc32c`` so far. *Not thread-safe.*
+
+    Failures are `LoadError`.
+    """
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.crc32c = 0
+
+    def write(self, data: bytes) -> int:
+        self._write(data)
+        self.bytes += len(data)
+        self.crc32c = crc32c(data, self.crc32c)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.bytes
+
+    def flush(self) -> None:  # noqa: B027  `close` makes the file durable
+        """Does nothing, but pyarrow calls it."""
+
+    def close(self) -> None:
+        """Make the file whole and durable, or raise and leave none."""
+        self.closed = True
+        self._close()
+
+    def abort(self) -> None:
+        """Leave no file, as far as the store can be reached. Does nothing after `close`."""
+        if not self.closed:
+            self.closed = True
+            self._abort()
+
+    @abstractmethod
+    def _write(self, data: bytes) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    @abstractmethod
+    def _abort(self) -> None: ...
+
+
+class SpooledFile(NewFile):
+    """A file that is written on this machine, and then whole to a store elsewhere by ``upload``."""
+
+    def __init__(self, upload: Callable[[BinaryIO], None]) -> None:
+        super().__init__()
+        self._upload = upload
+        with _of_spool():
+            # Without a name, so it is gone with this process.
+            spool = tempfile.TemporaryFile(prefix="kafkalog-")  # noqa: SIM115
+            self._spool = cast("BinaryIO", spool)
+
+    def _write(self, data: bytes) -> None:
+        with _of_spool():
+            self._spool.write(data)
+
+    def _close(self) -> None:
+        with self._spool:
+            with _of_spool():
+                self._spool.flush()
+            self._upload(self._spool)
+
+    def _abort(self) -> None:
+        self._spool.close()
+
+
+@contextmanager
+def _of_spool() -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise LoadError(
+            f"cannot write a temporary file in {tempfile.gettempdir()}: {e.strerror or e}; free space there, "
+            "or set TMPDIR to another directory"
+        ) from e
 
 
 def side_by_side(store: Store, call: Callable[[K], T], given: Iterable[K]) -> list[T]:

@@ -4,14 +4,12 @@ its offset row in one transaction, whose unique key exists if another attempt wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, utc_text
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
-from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import (
     DatabaseFailed,
     IncompleteLoad,
@@ -22,11 +20,11 @@ from pyspark_kafkalog.errors import (
     UnstorableValue,
 )
 from pyspark_kafkalog.ledger.commit import LoadOutput
-from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.output_files import Claim, check_not_copied
+from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.sql.database import (
     LOAD_COLUMN,
     SQLITE,
@@ -46,58 +44,54 @@ from pyspark_kafkalog.loads.sql.offset_tables import (
     range_row,
 )
 from pyspark_kafkalog.loads.sql.reconcile import clean_table
+from pyspark_kafkalog.loads.transform import Transform, transformed, transformed_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-Transform = Callable[["pa.RecordBatch"], "pa.RecordBatch | pa.Table"]
-"""Turns batches of the source into rows of the table. Called in tasks."""
-
 
 @dataclass(frozen=True)
 class SqlTasks:
-    """Pickled into each task, so ``plan`` has no partitions. ``ledger_at``: None out of executors' reach."""
+    """Pickled into each task."""
 
+    ranges: RangeTasks
     database: Database
     table: TableName
     load_column: str | None
     transform: Transform | None
-    reader: LoadReader
-    plan: Plan
-    parts: tuple[LoadInputPartition, ...]
-    load_name: str
-    ledger_at: str | None
-    run: str
+
+    def __call__(self, index: int) -> Iterable[str]:
+        """As `write`; says nothing, for the database knows what was written."""
+        self.write(index)
+        return ()
 
     def write(self, index: int) -> bool:
         """Write range number ``index``; False if another attempt had written it."""
-        part = self.parts[index]
-        found = self._find(part.planned)
+        ranges = self.ranges
+        planned = ranges.parts[index].planned
+        found = self._find(planned)
         if found is None:
-            found = self._write(part)
+            found = self._write(index)
         else:
-            check_same_range(self.database, found, self.plan, part.planned, self._receipt(part))
-        if self.ledger is not None:
-            self.ledger.mark_read(self.plan.number, index, self.run)
+            check_same_range(self.database, found, ranges.plan, planned, self._receipt(index))
+        if ranges.ledger is not None:
+            ranges.ledger.mark_read(ranges.plan.number, index, ranges.run)
         return found is None
-
-    @property
-    def ledger(self) -> Ledger | None:
-        return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
 
     def _find(self, planned: PlannedRange) -> RangeRow | None:
         with self.database.session() as session:
-            return OffsetTables(session, self.table).find(self.plan.number, planned)
+            return OffsetTables(session, self.table).find(self.ranges.plan.number, planned)
 
-    def _write(self, part: LoadInputPartition) -> RangeRow | None:
-        planned, receipt = part.planned, None
+    def _write(self, index: int) -> RangeRow | None:
+        ranges, receipt = self.ranges, None
+        planned = ranges.parts[index].planned
         try:
             with self.database.session() as session:
-                receipt, rows = self._copy(part, lambda batch: self._insert(session, batch))
+                receipt, rows = ranges.copy(index, lambda batch: self._insert(session, batch))
                 row = range_row(
-                    self.table, self.load_name, self.plan, planned, receipt,
-                    ranges=len(self.parts), rows=rows, run=self.run, now=utc_text(SYSTEM_CLOCK.time_ms()),
+                    self.table, ranges.load_name, ranges.plan, planned, receipt,
+                    ranges=len(ranges.parts), rows=rows, run=ranges.run, now=utc_text(SYSTEM_CLOCK.time_ms()),
                 )  # fmt: skip
                 OffsetTables(session, self.table).add([row])
                 session.commit()
@@ -107,37 +101,24 @@ class SqlTasks:
             found = self._find(planned)
             if found is None:
                 raise
-            check_same_range(self.database, found, self.plan, planned, receipt)
+            check_same_range(self.database, found, ranges.plan, planned, receipt)
             return found
         except UnstorableValue as e:
             raise UnstorableValue(f"{planned.key} [{planned.start}, {planned.end}): {e}") from None
         return None
 
-    def _copy(self, part: LoadInputPartition, take: Callable[[pa.RecordBatch], int]) -> tuple[Receipt, int]:
-        """Read the range, leaving its receipt before the commit; returns it, and the sum of ``take``."""
-        rows, count = self.reader.rows_of(part, lambda: self.plan), 0
-        with closing(rows):
-            while True:
-                try:
-                    batch = next(rows)
-                except StopIteration as end:
-                    receipt: Receipt = end.value
-                    break
-                count += take(batch)
-        if self.ledger is not None:
-            self.ledger.leave_receipt(receipt, part.index)
-        return receipt, count
-
-    def _receipt(self, part: LoadInputPartition) -> Receipt | None:
+    def _receipt(self, index: int) -> Receipt | None:
         """The receipt of a written range; reads the range again if it was deleted."""
-        if self.ledger is None:
+        ranges = self.ranges
+        if ranges.ledger is None:
             return None
-        return self.ledger.receipt(self.plan, part.planned) or self._copy(part, lambda _: 0)[0]
+        found = ranges.ledger.receipt(ranges.plan, ranges.parts[index].planned)
+        return found or ranges.copy(index, lambda _: 0)[0]
 
     def _insert(self, session: DatabaseSession, batch: pa.RecordBatch) -> int:
         shaped = transformed(batch, self.transform)
         for one in shaped:
-            session.insert(self.table, with_load(one, self.load_column, self.plan.number))
+            session.insert(self.table, with_load(one, self.load_column, self.ranges.plan.number))
         return sum(one.num_rows for one in shaped)
 
 
@@ -160,21 +141,6 @@ def check_same_range(
             f"digest {found.digest}, and {receipt.records} were read, digest {receipt.digest}: the log "
             "changed between two attempts. Check the topic"
         )
-
-
-def transformed(batch: pa.RecordBatch, transform: Transform | None) -> list[pa.RecordBatch]:
-    import pyarrow as pa
-
-    if transform is None:
-        return [batch]
-    made = transform(batch)
-    if isinstance(made, pa.Table):
-        return list(made.to_batches()) or [pa.RecordBatch.from_pylist([], schema=made.schema)]
-    if isinstance(made, pa.RecordBatch):
-        return [made]
-    raise InvalidConfig(
-        f"transform= returned {type(made).__name__}; it must be a pyarrow RecordBatch or Table"
-    )
 
 
 def with_load(batch: pa.RecordBatch, column: str | None, number: int) -> pa.RecordBatch:
@@ -224,11 +190,10 @@ class SqlTable:
             raise LoadError(
                 f"{name}: table {table} was written in this block already: union the rows and write once"
             )
-        master = work.spark.conf.get("spark.master", "") or ""
-        if self.database.dialect is SQLITE and not master.startswith("local"):
+        if self.database.dialect is SQLITE and not work.engine.master.startswith("local"):
             raise InvalidConfig(
-                f"{name}: SQLite is a file of one machine, and spark.master is {master}: use a local master, "
-                "or a database with a server"
+                f"{name}: SQLite is a file of one machine, and spark.master is {work.engine.master}: use a local "
+                "master, or a database with a server"
             )
         schema = self._schema(work)
         with self.database.session() as session:
@@ -267,7 +232,7 @@ class SqlTable:
 
     def write(self, work: Work, /) -> LoadOutput:
         if work.is_whole:
-            self._write_ranges(work)
+            work.engine.run(self.tasks(work), len(work.plan.ranges))
         else:
             self._write_frame(work)
         rows = self._rows(work)
@@ -286,38 +251,11 @@ class SqlTable:
         return self._output(rows)
 
     def tasks(self, work: Work) -> SqlTasks:
-        if work.source.load is None:
-            raise LoadError("the options have no loadName")
-        mine = replace(work.source.load, plan=work.plan.number, run=work.run)
-        reader = LoadReader(work.source, work.frame.columns, mine)
-        parts = cast("list[LoadInputPartition]", list(reader.partitions()))
-        return SqlTasks(
-            database=self.database,
-            table=self.table,
-            load_column=self._load_column,
-            transform=self._transform,
-            reader=reader,
-            plan=replace(work.plan, partitions=()),
-            parts=tuple(parts),
-            load_name=work.ledger.name,
-            ledger_at=work.ledger.offsets_path if work.has_receipts else None,
-            run=work.run,
-        )
+        return SqlTasks(RangeTasks.of(work), self.database, self.table, self._load_column, self._transform)
 
     def _rows(self, work: Work) -> list[RangeRow]:
         with self.database.session() as session:
             return OffsetTables(session, self.table).of_load(work.plan.number)
-
-    def _write_ranges(self, work: Work) -> None:
-        tasks, count = self.tasks(work), len(work.plan.ranges)
-
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for index in batch.column("id").to_pylist():
-                    tasks.write(index)
-                yield batch
-
-        work.spark.range(0, count, 1, count).mapInArrow(write, "id bigint").collect()
 
     def _write_frame(self, work: Work) -> None:
         plan, ranges = work.plan, work.plan.ranges
@@ -342,7 +280,7 @@ class SqlTable:
         plan, ranges = work.plan, work.plan.ranges
         with self.database.session() as session:
             count = 0
-            for batch in _batches(work.frame):
+            for batch in _batches(work.rows):
                 session.insert(self.table, with_load(batch, self._load_column, plan.number))
                 count += batch.num_rows
             receipts: list[Receipt | None] = [None] * len(ranges)
@@ -360,12 +298,10 @@ class SqlTable:
             session.commit()
 
     def _schema(self, work: Work) -> pa.Schema:
-        import pyarrow as pa
 
         if not work.is_whole:
-            return work.frame.limit(0).toArrow().schema
-        rows = arrow_schema(work.frame.columns, COLUMNS_07)
-        return transformed(pa.RecordBatch.from_pylist([], schema=rows), self._transform)[0].schema
+            return work.rows.limit(0).toArrow().schema
+        return transformed_schema(arrow_schema(work.source.row_columns, COLUMNS_07), self._transform)
 
     def _check_columns(self, session: DatabaseSession, schema: pa.Schema) -> None:
         column = self._load_column

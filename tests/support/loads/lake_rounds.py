@@ -15,7 +15,7 @@ from tests.support.loads.spark_driver import DRIVER_POINTS
 
 TWICE = "its rows would be there twice"
 WRITTEN_TWICE = "more than once"
-_OF_OTHERS = ("before listing files", "before sql commit", "after sql commit")
+_OF_OTHERS = ("files written", "before sql commit", "after sql commit")
 
 
 @dataclass

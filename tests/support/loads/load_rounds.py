@@ -216,7 +216,7 @@ class LoadRound:
         Readers see the same at each step.
         """
         self._have_nothing_pending()
-        point = self.rng.choice([None, "before listing files", "before commit", "commit linked"])
+        point = self.rng.choice([None, "files written", "before commit", "commit linked"])
         before = self._head()
         order = {"do": "compact", "path": self.path, "die": point}
         answer = self._ask(self.drivers.pick(self.rng), order)
@@ -375,7 +375,9 @@ class LoadRound:
         return answer
 
     def order(self, on_pending: str = "replay") -> dict[str, Any]:
-        """What a driver is told."""
+        """What a driver is told. Tasks and Spark's writers write one table in turns, where both can."""
+        may_choose = not self.transformed and "format" not in self.how
+        chosen = {"engine": self.rng.choice(["tasks", "spark"])} if may_choose else {}
         return {
             "do": "load",
             "name": NAME,
@@ -384,7 +386,7 @@ class LoadRound:
             "options": self.options,
             "on_pending": on_pending,
             "transformed": self.transformed,
-            "how": self.how,
+            "how": self.how | chosen,
         }
 
     def _ask(

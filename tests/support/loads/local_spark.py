@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -52,11 +53,13 @@ class _Written:
     numbers: _Range
     write: Write
 
-    def collect(self) -> None:
+    def collect(self) -> list[Any]:
+        lines = []
         for number in range(self.numbers.count):
             self.numbers.before(number)
-            for _ in self.write(iter([pa.record_batch({"id": pa.array([number], pa.int64())})])):
-                pass
+            for batch in self.write(iter([pa.record_batch({"id": pa.array([number], pa.int64())})])):
+                lines += batch.column("line").to_pylist()
+        return [SimpleNamespace(line=line) for line in lines]
 
 
 @dataclass

@@ -34,7 +34,7 @@ DRIVER_POINTS = (
     "plan written beside",
     "plan linked",
     "after plan",
-    "before listing files",
+    "files written",
     "before sql commit",
     "after sql commit",
     "before commit",
@@ -207,6 +207,7 @@ def _install() -> None:
     from pyspark_kafkalog.ledger.stores.object_store import ObjectStore
     from pyspark_kafkalog.loads import output_files
     from pyspark_kafkalog.loads.sql.database import DatabaseSession
+    from pyspark_kafkalog.loads.writers import task_files
 
     def surrounded(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: Any, name: str, data: bytes) -> Any:
@@ -228,7 +229,7 @@ def _install() -> None:
         for method in ("create", "replace"):
             setattr(store, method, surrounded(getattr(store, method)))
         store.hold = unless_lockless(store.hold)  # type: ignore[assignment,method-assign]
-    link, listing, commit = os.link, output_files.written_files, DatabaseSession.commit
+    link, commit = os.link, DatabaseSession.commit
 
     def faulty_link(source: Any, target: Any, **options: Any) -> None:
         kind = _record(str(target))
@@ -236,9 +237,12 @@ def _install() -> None:
         link(source, target, **options)
         _come_to(f"{kind} linked")
 
-    def faulty_listing(*args: Any) -> Any:
-        _come_to("before listing files")
-        return listing(*args)
+    def once_written(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            _come_to("files written")
+            return plain(*args, **named)
+
+        return call
 
     def faulty_commit(self: DatabaseSession) -> None:
         _come_to("before sql commit")
@@ -247,7 +251,8 @@ def _install() -> None:
 
     DatabaseSession.commit = faulty_commit  # type: ignore[method-assign]
     os.link = faulty_link
-    output_files.written_files = faulty_listing
+    output_files.written_files = once_written(output_files.written_files)
+    task_files.accepted = once_written(task_files.accepted)  # type: ignore[attr-defined]
 
 
 class Refused(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
@@ -20,7 +19,7 @@ from tests.support.loads.load_rounds import NAME, LoadRound
 from tests.support.loads.loaded_table import committed_places
 from tests.support.loads.spark_driver import DRIVER_POINTS
 
-_OF_FILES = ("before listing files",)
+_OF_FILES = ("files written",)
 
 
 @dataclass
@@ -68,14 +67,14 @@ class SqlRound(LoadRound):
             super().read_again(number)
             return
         load = {"loadName": NAME, "offsetsPath": str(self.directory / "offsets")}
-        names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
-        nothing: Any = SimpleNamespace(columns=names)
+        nothing: Any = None
         work = Work(
-            spark=nothing, ledger=self.ledger, plan=self.ledger.plan(number), run="again", frame=nothing,
-            is_whole=True, has_receipts=True, before=(), source=parse_batch_options({**self.options, **load}),
+            spark=nothing, engine=nothing, ledger=self.ledger, plan=self.ledger.plan(number), run="again",
+            frame=nothing, is_whole=True, has_receipts=True, before=(),
+            source=parse_batch_options({**self.options, **load}),
         )  # fmt: skip
         tasks = SqlTable(self.url, self.table).tasks(work)
-        wrote = [tasks.write(index) for index in range(len(tasks.parts))]
+        wrote = [tasks.write(index) for index in range(len(tasks.ranges.parts))]
         self.note(f"    plan {number} once more: {sum(wrote)} of {len(wrote)} ranges were not there")
 
 

@@ -68,14 +68,15 @@ class Warehouse:
     def work(self, current: Load) -> Work:
         assert current.plan is not None
         return Work(
-            spark=current._spark, ledger=current.ledger, plan=current.plan, run="another", frame=current.df,
-            is_whole=True, has_receipts=True, before=(), source=current._options,
+            spark=current._spark, engine=current._engine, ledger=current.ledger, plan=current.plan,
+            run="another", frame=current.df, is_whole=True, has_receipts=True, before=(),
+            source=current._options,
         )  # fmt: skip
 
     def another_attempt(self, current: Load) -> list[bool]:
         """All tasks of a load once more, as an attempt elsewhere would run them; which of them wrote."""
         tasks = SqlTable(self.url, self.table).tasks(self.work(current))
-        return [tasks.write(index) for index in range(len(tasks.parts))]
+        return [tasks.write(index) for index in range(len(tasks.ranges.parts))]
 
 
 def rows(number: int, *ranges: range) -> list[tuple[int, int]]:

@@ -21,8 +21,8 @@ def test_dead_letters_come_before_what_nobody_takes_back(format: str) -> None:
     ledger.identify("cluster-a", {"subscribe": "clicks"})
     nothing = cast(Any, None)
     work = Work(
-        spark=nothing, ledger=ledger, plan=begun(ledger), run="run", frame=nothing, is_whole=False,
-        has_receipts=True, before=(LoadOutput("there", format=format),), source=nothing,
+        spark=nothing, engine=nothing, ledger=ledger, plan=begun(ledger), run="run", frame=nothing,
+        is_whole=False, has_receipts=True, before=(LoadOutput("there", format=format),), source=nothing,
     )  # fmt: skip
     with pytest.raises(LoadError, match="call dead_letters before write_sql, write_delta and write_iceb"):
         DeadLetters(ledger, "reason", None).check(work)

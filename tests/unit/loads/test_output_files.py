@@ -14,7 +14,7 @@ from pyspark_kafkalog.errors import DamagedRecord, InvalidConfig, LoadError, Rec
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
-from pyspark_kafkalog.loads.file_table import check_rows
+from pyspark_kafkalog.loads.writers.spark_files import check_rows
 from tests.support.ledger.plans import begun
 from tests.support.loads import written_tables
 

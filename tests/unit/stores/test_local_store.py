@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.ledger.stores.local_store import LocalStore
 from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
 from pyspark_kafkalog.ledger.stores.store import SubStore
@@ -246,3 +247,42 @@ def test_a_store_that_says_taken_of_a_free_name_is_refused() -> None:
 
     with pytest.raises(UnsafeStore, match="create reports a new name as taken"):
         check_store(Full())
+
+
+def test_a_file_is_durable_once_closed_and_gone_once_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path)
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    kept, left = store.new_file("a/kept"), store.new_file("a/left")
+    synced.clear()
+    for file in (kept, left):
+        file.write(b"half ")
+        file.write(b"and whole")
+    kept.close()
+    kept.abort()
+    assert synced == ["kept", "a"]
+    left.abort()
+    assert files(tmp_path) == ["a/kept"]
+    assert (kept.bytes, kept.crc32c) == (14, crc32c(b"half and whole"))
+    assert store.read("a/kept") == b"half and whole"
+    with pytest.raises(LoadError, match=r"cannot write .*a/kept: File exists"):
+        store.new_file("a/kept")
+
+
+def test_a_file_that_cannot_be_made_durable_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = open_store(tmp_path).new_file("a")
+    file.write(b"x")
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+    with pytest.raises(LoadError, match=r"cannot write .*/a: Input/output error"):
+        file.close()
+    assert files(tmp_path) == []

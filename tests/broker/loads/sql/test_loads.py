@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark_kafkalog.cli.app import app as command_line
 from pyspark_kafkalog.errors import (
     LostRace,
 )
+from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 from tests.support.loads.sql_warehouse import NAME, Warehouse, rows
 
@@ -100,22 +102,22 @@ def test_an_attempt_elsewhere_that_was_first_wins_and_the_second_undoes_its_rows
         target.check(work)
         tasks = target.tasks(work)
 
-        class Slow(type(tasks)):  # type: ignore[misc]
+        class Slow(RangeTasks):
             """It looks, finds nothing, and only then somebody else writes all."""
 
-            def _copy(self, *args: Any) -> Any:
+            def copy(self, *args: Any) -> Any:
                 if not other:
                     other.extend(either.another_attempt(current))
-                return super()._copy(*args)
+                return super().copy(*args)
 
         other: list[bool] = []
-        slow = Slow(**{name: getattr(tasks, name) for name in tasks.__dataclass_fields__})
-        wrote = [slow.write(index) for index in range(len(tasks.parts))]
-        assert other == [True] * len(tasks.parts)
-        assert wrote == [False] * len(tasks.parts)
+        slow = replace(tasks, ranges=Slow(**vars(tasks.ranges)))
+        wrote = [slow.write(index) for index in range(len(tasks.ranges.parts))]
+        assert other == [True] * len(tasks.ranges.parts)
+        assert wrote == [False] * len(tasks.ranges.parts)
         current.write_sql(either.url, either.table)
     assert either.rows() == rows(1, range(15))
-    assert either.another_attempt(current) == [False] * len(tasks.parts)
+    assert either.another_attempt(current) == [False] * len(tasks.ranges.parts)
     assert either.findings() == []
 
 

@@ -22,6 +22,7 @@ from pyspark_kafkalog.errors import (
     ReceiptMismatch,
     UnstorableValue,
 )
+from pyspark_kafkalog.loads.engines.spark_engine import SparkEngine
 from pyspark_kafkalog.loads.sql.offset_tables import SUPERSEDED, OffsetTables, range_row
 from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 from tests.support.loads.sql_warehouse import Warehouse, rows
@@ -170,15 +171,16 @@ def test_a_value_that_cannot_be_stored_is_reported_with_the_range_that_it_is_of(
 def test_a_load_that_somebody_gave_up_while_it_was_written_has_lost(
     warehouse: Warehouse, monkeypatch: Any
 ) -> None:
-    written = SqlTable._write_ranges
+    run = SparkEngine.run
 
-    def write_and_give_up(self: SqlTable, work: Any) -> None:
-        written(self, work)
+    def run_and_give_up(self: SparkEngine, task: Any, count: int) -> list[str]:
+        lines = run(self, task, count)
         with warehouse.database.session() as session:
-            OffsetTables(session, self.table).supersede(work.plan.number)
+            OffsetTables(session, task.table).supersede(task.ranges.plan.number)
             session.commit()
+        return lines
 
-    monkeypatch.setattr(SqlTable, "_write_ranges", write_and_give_up)
+    monkeypatch.setattr(SparkEngine, "run", run_and_give_up)
     with pytest.raises(LostRace, match=f"{warehouse.topic.name}-0: the load was abandoned or rewound"):
         warehouse.run()
 

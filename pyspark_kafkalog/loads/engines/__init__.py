@@ -1,0 +1,1 @@
+"""Where the tasks of a load run: in Spark, or in processes of this machine."""

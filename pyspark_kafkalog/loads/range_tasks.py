@@ -1,0 +1,74 @@
+"""What tasks that write themselves have in common, files or a database: each reads one range of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
+from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.receipts import Receipt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_kafkalog.loads.file_table import Work
+
+
+@dataclass(frozen=True)
+class RangeTasks:
+    """Pickled into each task, so ``plan`` has no partitions. ``ledger_at``: None out of tasks' reach."""
+
+    reader: LoadReader
+    plan: Plan
+    parts: tuple[LoadInputPartition, ...]
+    load_name: str
+    ledger_at: str | None
+    run: str
+
+    @classmethod
+    def of(cls, work: Work, *more: str) -> RangeTasks:
+        """The tasks of a load, which also read the columns ``more``."""
+        if work.source.load is None:
+            raise LoadError("the options have no loadName")
+        mine = replace(work.source.load, plan=work.plan.number, run=work.run)
+        columns = dict.fromkeys((*work.source.row_columns, *more))
+        reader = LoadReader(work.source, tuple(columns), mine)
+        return cls(
+            reader=reader,
+            plan=replace(work.plan, partitions=()),
+            parts=cast("tuple[LoadInputPartition, ...]", tuple(reader.partitions())),
+            load_name=work.ledger.name,
+            ledger_at=work.ledger.offsets_path if work.has_receipts else None,
+            run=work.run,
+        )
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
+
+    def rows(self, index: int, *, run: str = "") -> Generator[pa.RecordBatch, None, Receipt]:
+        """The rows of range ``index``; returns their receipt, not yet stored, by ``run``'s task if given."""
+        return self.reader.rows_of(self.parts[index], lambda: self.plan, run=run)
+
+    def leave(self, receipt: Receipt, index: int) -> None:
+        if self.ledger is not None:
+            self.ledger.leave_receipt(receipt, index)
+
+    def copy(self, index: int, take: Callable[[pa.RecordBatch], int]) -> tuple[Receipt, int]:
+        """Read range ``index``, leaving its receipt at the end; returns it, and the sum of ``take``."""
+        rows, count = self.rows(index), 0
+        with closing(rows):
+            while True:
+                try:
+                    batch = next(rows)
+                except StopIteration as end:
+                    receipt: Receipt = end.value
+                    break
+                count += take(batch)
+        self.leave(receipt, index)
+        return receipt, count

@@ -1,0 +1,1 @@
+"""What the tasks of a load write themselves, without Spark's writers."""

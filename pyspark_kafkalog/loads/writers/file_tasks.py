@@ -1,0 +1,150 @@
+"""Tasks that fetch, decode and write Parquet files, and what the driver accepts of them: records never
+enter the JVM. A task says one line for each finished file, and a last one that it read its range to the
+end: by then its files are durable, and so is its receipt.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, ReceiptMismatch
+from pyspark_kafkalog.ledger.plan import Plan
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.loads.range_tasks import RangeTasks
+from pyspark_kafkalog.loads.transform import Transform, transformed
+from pyspark_kafkalog.loads.writers.parquet_files import Layout, ParquetFiles, WrittenFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FileTasks:
+    """Pickled into each task. ``place`` is the table's URL, ``directory`` the load's in it. ``schema`` is
+    that of the rows, which ``transform`` makes of ``columns``; the tasks of ``ranges`` also read the
+    offset.
+    """
+
+    ranges: RangeTasks
+    columns: tuple[str, ...]
+    place: str
+    directory: str
+    schema: pa.Schema
+    transform: Transform | None
+    layout: Layout
+
+    def __call__(self, index: int) -> Iterator[str]:
+        """Write the files of range ``index``."""
+        ranges, attempt = self.ranges, uuid.uuid4().hex
+        planned = ranges.parts[index].planned
+        notes = {
+            "kafkalog.load": ranges.load_name,
+            "kafkalog.number": str(ranges.plan.number),
+            "kafkalog.partition": str(planned.key),
+        }
+        stem = f"part-{index:05d}-{attempt}"
+        files = ParquetFiles(open_store(self.place), self.directory, stem, self.schema, self.layout, notes)
+        count = 0
+        rows, made = ranges.rows(index, run=ranges.run), 0
+        try:
+            with closing(rows):
+                while True:
+                    try:
+                        batch = next(rows)
+                    except StopIteration as end:
+                        receipt = end.value
+                        break
+                    first, last = _bounds(batch)
+                    for one in self._shaped(batch.select(self.columns)):
+                        made += one.num_rows
+                        files.add(one, first, last)
+                    for file in files.finished():
+                        count += 1
+                        yield _line(index, attempt, file=asdict(file))
+            files.close()
+        finally:
+            files.abort()
+        ranges.leave(receipt, index)
+        for file in files.finished():
+            count += 1
+            yield _line(index, attempt, file=asdict(file))
+        span = {"start": planned.start, "end": planned.end}
+        yield _line(index, attempt, end={"files": count, "rows": made, "records": receipt.records, **span})
+
+    def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for made in transformed(batch, self.transform):
+            yield made if made.schema.equals(self.schema) else _cast(made, self.schema)
+
+
+def _bounds(batch: pa.RecordBatch) -> tuple[int, int]:
+    offsets = batch.column("offset")
+    return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """As the schema that the driver found with an empty batch."""
+    import pyarrow as pa
+
+    if rows.schema.names != schema.names:
+        raise InvalidConfig(
+            f"transform= returned columns {', '.join(rows.schema.names)} for some records and "
+            f"{', '.join(schema.names)} for none: it must always return the same"
+        )
+    for name, found in zip(schema.names, rows.columns, strict=True):
+        try:
+            found.cast(schema.field(name).type)
+        except pa.ArrowException as e:
+            raise InvalidConfig(
+                f"transform= returned column {name} as {found.type} for some records and as "
+                f"{schema.field(name).type} for none: {e}"
+            ) from None
+    return rows.cast(schema)
+
+
+def _line(index: int, attempt: str, **said: Any) -> str:
+    return json.dumps({"range": index, "attempt": attempt, **said}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the tasks of a plan wrote together."""
+
+    files: tuple[WrittenFile, ...]
+    rows: int
+
+
+def accepted(lines: Iterable[str], plan: Plan, *, is_whole: bool) -> Written:
+    """The files of one attempt for each range. Raises `IncompleteLoad` if the attempts do not tile the
+    plan, and `ReceiptMismatch` if, with ``is_whole``, they have other rows than they read.
+    """
+    said: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        one = json.loads(line)
+        said[one["range"]][one["attempt"]].append(one)
+    files: list[WrittenFile] = []
+    rows = 0
+    for index, planned in enumerate(plan.ranges):
+        where = f"load {plan.number}: {planned.key} [{planned.start}, {planned.end})"
+        attempts = [lines for lines in said[index].values() if "end" in lines[-1]]
+        if len(attempts) != 1:
+            raise IncompleteLoad(f"{where} was read to its end by {len(attempts)} tasks; it must be one")
+        *written, last = attempts[0]
+        end = last["end"]
+        if (end["start"], end["end"], end["files"]) != (planned.start, planned.end, len(written)):
+            raise IncompleteLoad(
+                f"{where}: its task read [{end['start']}, {end['end']}) and wrote {end['files']} files, "
+                f"of which {len(written)} are known"
+            )
+        found = [WrittenFile(**one["file"]) for one in written]
+        count = sum(file.rows for file in found)
+        if is_whole and not end["records"] == end["rows"] == count:
+            raise ReceiptMismatch(f"{where}: its task read {end['records']} records and wrote {count} rows")
+        files += found
+        rows += end["rows"]
+    return Written(tuple(files), rows)

@@ -1,0 +1,206 @@
+"""Parquet files that a task writes: rows divided into directories, row groups of about one size, files
+too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.ledger.stores.store import FileStore, NewFile
+from pyspark_kafkalog.loads.output_files import SPARK_SCHEMA_KEY
+from pyspark_kafkalog.loads.partitioning import Partitioning
+from pyspark_kafkalog.loads.table_schema import spark_schema_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+TARGET_FILE_BYTES = 128 << 20
+COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
+
+_GROUP_ROWS = 1_000_000
+_GROUP_BYTES = 64 << 20
+"""A row group ends at this many rows, or bytes of Arrow data."""
+_HELD_BYTES = 128 << 20
+"""Limit of Arrow data in all open files of a task; beyond it the largest is written."""
+_OPEN_FILES = 200
+"""Limit of a task's open files, each of which has a descriptor."""
+
+_DELTA_ENCODED = ("offset", "timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table's rows are divided, and how its files are written."""
+
+    partitioning: Partitioning = field(default_factory=Partitioning)
+    target_file_bytes: int = TARGET_FILE_BYTES
+    compression: str = "zstd"
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise InvalidConfig(
+                f"compression is {self.compression!r}; it must be one of {', '.join(COMPRESSIONS)}"
+            )
+        if self.target_file_bytes <= 0:
+            raise InvalidConfig(
+                f"target_file_bytes is {self.target_file_bytes}; it must be a number of bytes"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A finished file: ``name`` below the load's directory; its rows are of offsets ``first`` to ``last``."""
+
+    name: str
+    bytes: int
+    rows: int
+    crc32c: int
+    first: int
+    last: int
+
+
+class ParquetFiles:
+    """The files of one task. *Not thread-safe.*"""
+
+    def __init__(
+        self,
+        store: FileStore,
+        directory: str,
+        stem: str,
+        schema: pa.Schema,
+        layout: Layout,
+        notes: Mapping[str, str],
+    ) -> None:
+        """``schema`` is that of the rows, ``stem`` what this task's file names begin with; ``notes`` go into
+        each footer.
+        """
+        import pyarrow as pa
+
+        self._store, self._directory, self._stem = store, directory, stem
+        self._layout = layout
+        divided_by = layout.partitioning.names
+        kept = pa.schema([one for one in schema if one.name not in divided_by])
+        self._schema = kept.with_metadata({SPARK_SCHEMA_KEY: spark_schema_text(kept)})
+        self._notes = dict(notes)
+        self._open: dict[str, _OpenFile] = {}
+        self._held = 0
+        self._count = 0
+        self._finished: list[WrittenFile] = []
+
+    def add(self, rows: pa.RecordBatch, first: int, last: int) -> None:
+        """Write rows made from the records of offsets ``first`` to ``last``, at the latest in `close`."""
+        if not rows.num_rows:
+            return
+        for inside, part in self._layout.partitioning.divide(rows):
+            file = self._open.pop(inside, None) or self._new_file(inside)
+            self._open[inside] = file  # the last one written to is last
+            self._held += file.add(part, first, last)
+            if file.rows_held >= _GROUP_ROWS or file.bytes_held >= _GROUP_BYTES:
+                self._write_group(inside, file)
+            while self._held > _HELD_BYTES:
+                self._write_group(*max(self._open.items(), key=lambda one: one[1].bytes_held))
+
+    def finished(self) -> Iterator[WrittenFile]:
+        """The files finished since the last call: whole and durable."""
+        done, self._finished = self._finished, []
+        return iter(done)
+
+    def close(self) -> None:
+        """Finish all files."""
+        for inside in list(self._open):
+            self._finish(inside)
+
+    def abort(self) -> None:
+        """Leave no unfinished file, as far as the store can be reached."""
+        for file in self._open.values():
+            file.abort()
+        self._open.clear()
+
+    def _new_file(self, inside: str) -> _OpenFile:
+        if len(self._open) >= _OPEN_FILES:
+            self._finish(next(iter(self._open)))
+        parts = (inside, f"{self._stem}-c{self._count:03d}.{self._layout.compression}.parquet")
+        self._count += 1
+        name = "/".join(part for part in parts if part)
+        return _OpenFile(name, self._store.new_file(f"{self._directory}/{name}"), self._schema, self._layout)
+
+    def _write_group(self, inside: str, file: _OpenFile) -> None:
+        self._held -= file.bytes_held
+        file.write_group()
+        if file.target.bytes >= self._layout.target_file_bytes:
+            self._finish(inside)
+
+    def _finish(self, inside: str) -> None:
+        file = self._open[inside]
+        self._held -= file.bytes_held
+        file.finish(self._notes)
+        del self._open[inside]  # not before: `abort` needs it
+        self._finished.append(
+            WrittenFile(
+                file.name, file.target.bytes, file.rows, file.target.crc32c, file.first or 0, file.last
+            )
+        )
+
+
+class _OpenFile:
+    """*Not thread-safe.* A file with the rows of its next row group."""
+
+    def __init__(self, name: str, target: NewFile, schema: pa.Schema, layout: Layout) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.name, self.target = name, target
+        self.rows_held = self.bytes_held = self.rows = 0
+        self.first: int | None = None
+        self.last = 0
+        self._held: list[pa.RecordBatch] = []
+        delta = [one for one in _DELTA_ENCODED if one in schema.names]
+        flat = [one.name for one in schema if not pa.types.is_nested(one.type)]
+        short = [name for name in flat if not pa.types.is_binary(schema.field(name).type)]
+        sorting: dict[str, Any] = {}
+        if "offset" in schema.names:
+            sorting["sorting_columns"] = [pq.SortingColumn(schema.get_field_index("offset"))]
+        self._writer = pq.ParquetWriter(
+            target,
+            schema,
+            compression=layout.compression,
+            use_dictionary=[name for name in short if name not in delta],
+            column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+            write_statistics=short,
+            **sorting,
+        )
+
+    def add(self, rows: pa.RecordBatch, first: int, last: int) -> int:
+        """Hold these rows; returns their size."""
+        self._held.append(rows)
+        self.rows_held += rows.num_rows
+        size: int = rows.nbytes
+        self.bytes_held += size
+        self.first = first if self.first is None else self.first
+        self.last = last
+        return size
+
+    def write_group(self) -> None:
+        import pyarrow as pa
+
+        table = pa.Table.from_batches(self._held)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self.rows += table.num_rows
+        self._held.clear()
+        self.rows_held = self.bytes_held = 0
+
+    def finish(self, notes: Mapping[str, str]) -> None:
+        if self._held:
+            self.write_group()
+        bounds = {"kafkalog.first_offset": str(self.first), "kafkalog.last_offset": str(self.last)}
+        self._writer.add_key_value_metadata({**notes, **bounds})
+        self._writer.close()
+        self.target.close()
+
+    def abort(self) -> None:
+        self._writer.is_open = False  # else its destructor writes a footer
+        self.target.abort()

@@ -1,0 +1,203 @@
+"""Loads without Spark: tasks in processes of this machine fetch, decode and write Parquet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+import pyspark_kafkalog as kafkalog
+from kafkalog_broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.errors import InvalidConfig, LoadError
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.loads.load import Load
+from pyspark_kafkalog.loads.manifest import FILES
+from pyspark_kafkalog.loads.output_files import verify_outputs
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
+from tests.support.until import until
+
+ROOT = Path(__file__).parents[3]
+
+
+class Lake:
+    """Loads of one topic, which has 0-9 in partition 0 and 10-14 in partition 1, into one table."""
+
+    def __init__(self, servers: str, topic: Topic, root: Path) -> None:
+        self.topic, self.offsets, self.table = topic, root / "offsets", root / "table"
+        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "subscribe": topic.name}
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger.at(self.offsets, "events")
+
+    def load(self, **options: Any) -> Load:
+        return kafkalog.load(None, name="events", offsets=self.offsets, **{**self.options, **options})
+
+    def run(self, options: dict[str, Any] | None = None, **how: Any) -> Load:
+        with self.load(**(options or {})) as load:
+            load.write_parquet(self.table, **how)
+        return load
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The published rows, in order."""
+        urls = (open_store(self.table).read(FILES) or b"").decode().splitlines()
+        paths = [url.removeprefix("file://") for url in urls]
+        part = ds.partitioning(pa.schema({"load": pa.int32(), "n": pa.int32()}), flavor="hive")
+        table = ds.dataset(paths, partitioning=part, partition_base_dir=str(self.table)).to_table()
+        return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
+
+
+@pytest.fixture
+def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
+    rows = Topic(client, topic)
+    rows.add(*range(10), partition=0)
+    rows.add(*range(10, 15), partition=1)
+    return Lake(running_broker.bootstrap_servers, rows, tmp_path)
+
+
+def values(numbers: Any, load: int = 1) -> list[tuple[bytes, int]]:
+    return sorted((str(n).encode(), load) for n in numbers)
+
+
+def test_each_load_writes_what_came_since_the_last_one(lake: Lake) -> None:
+    first = lake.run()
+    assert first.commit is not None
+    assert (first.commit.mode, first.commit.records) == ("dir", 15)
+    (output,) = first.commit.outputs
+    assert (output.rows, output.wrote, len(output.files)) == (15, 15, 2)
+    assert lake.run().is_empty
+    lake.topic.add(15, 16, partition=1)
+    assert lake.run().number == 2
+    assert lake.rows("value", "load") == sorted(values(range(15)) + values((15, 16), 2))
+    lake.ledger.rewind(1, "again")
+    assert lake.run().number == 4
+    assert lake.rows("value", "load") == sorted(values(range(15)) + values((15, 16), 4))
+    assert lake.ledger.verify() == []
+    assert verify_outputs(lake.ledger.lineage()) == []
+
+
+def test_without_receipts_the_tasks_themselves_tile_the_plan(lake: Lake) -> None:
+    with kafkalog.load(None, name="events", offsets=lake.offsets, receipts=False, **lake.options) as load:
+        load.write_parquet(lake.table)
+    assert load.commit is not None
+    assert load.commit.records == 15
+    assert lake.ledger.store.names("receipts") == []
+    assert lake.rows("value", "load") == values(range(15))
+
+
+def test_a_function_makes_the_rows_and_divides_them(lake: Lake) -> None:
+    def halves(batch: pa.RecordBatch) -> pa.Table:
+        os.write(1, b"what a task prints is not its answer\n")
+        number = pc.cast(pc.cast(batch["value"], pa.string()), pa.int32())
+        even = pc.filter(number, pc.equal(pc.bit_wise_and(number, 1), 0))
+        return pa.table({"half": pc.divide(even, 2), "n": even})
+
+    load = lake.run({"columns": "value"}, transform=halves, partition_by="n", compression="lz4")
+    assert load.commit is not None
+    assert load.commit.records == 15
+    assert lake.rows("half", "n") == [(n // 2, n) for n in range(0, 15, 2)]
+
+
+def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows:
+        raise ValueError(f"no rows of {batch.num_rows}")
+    return batch
+
+
+def dies(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "said"),
+    [
+        (fails, ValueError, "no rows of"),
+        (dies, LoadError, "of task . ended by signal 9: was there too little mem"),
+    ],
+)
+def test_a_task_that_fails_leaves_the_plan_to_the_next_load(
+    lake: Lake, function: Callable[..., Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said) as raised:
+        lake.run(transform=function)
+    assert (raised.value.__cause__ is not None) == (error is ValueError)
+    if error is ValueError:
+        assert "in fails" in str(raised.value.__cause__)
+    assert lake.ledger.head() is None
+    lake.topic.add(15, partition=0)
+    load = lake.run()
+    assert (load.number, load.commit and load.commit.records) == (1, 15)
+    assert lake.rows("value", "load") == values(range(15))
+
+
+def test_what_needs_spark_says_so(lake: Lake) -> None:
+    with lake.load() as load:
+        for attempt, said in (
+            (lambda: load.df, "load.df needs Spark, and this load has none: kafkalog.load.spark"),
+            (lambda: load.write_orc(lake.table), "format=orc needs Spark, and this load has none"),
+            (
+                lambda: load.write_parquet(lake.table, mergeSchema=True),
+                "mergeSchema needs Spark, and this load",
+            ),
+            (lambda: load.write_delta("/t"), "needs Spark, and the load has none"),
+        ):
+            with pytest.raises((LoadError, InvalidConfig), match=said):
+                attempt()
+        load.keep()
+
+
+def test_it_runs_where_pyspark_is_not_installed(lake: Lake) -> None:
+    program = f"""
+        import sys
+        class Without:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] in ("pyspark", "py4j"):
+                    raise ModuleNotFoundError(name)
+        sys.meta_path.insert(0, Without())
+        import pyspark_kafkalog as kafkalog
+        with kafkalog.load(None, name="events", offsets={str(lake.offsets)!r}, **{lake.options!r}) as load:
+            load.write_parquet({str(lake.table)!r})
+        assert "pyspark" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, cwd=ROOT)
+    assert lake.rows("value", "load") == values(range(15))
+
+
+def test_tasks_end_with_a_driver_that_was_killed(lake: Lake, tmp_path: Path) -> None:
+    program = f"""
+        import pyspark_kafkalog as kafkalog
+        def waits(batch):
+            import os, threading
+            if batch.num_rows:
+                open({str(tmp_path)!r} + f"/task-{{os.getpid()}}", "x")
+                threading.Event().wait()
+            return batch
+        with kafkalog.load(None, name="events", offsets={str(lake.offsets)!r}, **{lake.options!r}) as load:
+            load.write_parquet({str(lake.table)!r}, transform=waits)
+    """
+    driver = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT)
+    try:
+        until(lambda: list(tmp_path.glob("task-*")))
+        tasks = psutil.Process(driver.pid).children()
+        assert tasks
+    finally:
+        driver.kill()
+        driver.wait()
+    until(lambda: not any(task.is_running() and task.status() != psutil.STATUS_ZOMBIE for task in tasks))
+    assert lake.run().number == 1
+    assert lake.rows("value", "load") == values(range(15))
