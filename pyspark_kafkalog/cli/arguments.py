@@ -317,3 +317,22 @@ def _offset_in(row: list[str], where: str) -> tuple[TopicPartition, int]:
         f"{where}: {','.join(row)!r} is not topic,partition,offset, such as flights,0,1200; an offset is 0 "
         "or more, and there is no header line"
     )
+
+
+_DURATIONS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str, option: str) -> int:
+    """``7d``, ``12h``, ``30m`` or ``60s`` in milliseconds."""
+    found = quantity(text.strip(), _DURATIONS_MS)
+    if found is None:
+        raise typer.BadParameter(
+            f"{text!r} is not a duration; give a number and s, m, h or d: 7d, 12h, 60s", param_hint=option
+        )
+    return found
+
+
+def quantity(text: str, units: Mapping[str, int]) -> int | None:
+    """A whole number with one of the units; None for other texts."""
+    parts = re.fullmatch(rf"([0-9]{{1,6}})\s*({'|'.join(units)})", text)
+    return None if parts is None else int(parts[1]) * units[parts[2]]

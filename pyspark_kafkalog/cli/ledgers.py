@@ -19,12 +19,15 @@ from pyspark_kafkalog.cli.arguments import (
     AsJson,
     ClusterCommands,
     Servers,
+    duration_ms,
     examples,
     offsets_in_file,
     parse_time,
+    quantity,
 )
-from pyspark_kafkalog.cli.load import Name, Offsets, source_options, started_spark, unit_of
-from pyspark_kafkalog.cli.terminal_output import counted, show, size
+from pyspark_kafkalog.cli.load import Name, Offsets, source_options, unit_of
+from pyspark_kafkalog.cli.spark_session import started_spark
+from pyspark_kafkalog.cli.terminal_output import counted, show, size, words
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -36,10 +39,6 @@ if TYPE_CHECKING:
 
 
 ledgers = ClusterCommands()
-
-
-def words(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 @ledgers.command(
@@ -238,7 +237,7 @@ def gc(
     from pyspark_kafkalog.ledger.ledger import clean
     from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 
-    now_ms, age_ms = SYSTEM_CLOCK.time_ms(), _age_ms(older_than)
+    now_ms, age_ms = SYSTEM_CLOCK.time_ms(), duration_ms(older_than, "--older-than")
     with nullcontext() if dry_run else ledger.hold("gc"):
         found = clean(ledger, keep, dry_run=dry_run)
         tables = removable_files(ledger, now_ms - age_ms)
@@ -264,29 +263,14 @@ def gc(
             words(f"{table.location}: {young} younger than {older_than} not removed")
 
 
-_AGE_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
-def _age_ms(text: str) -> int:
-    age = _quantity(text.strip(), _AGE_UNITS_MS)
-    if age is None:
-        raise typer.BadParameter(
-            f"{text!r} is not an age; give a number and s, m, h or d: 7d, 12h", param_hint="--older-than"
-        )
-    return age
-
-
 def _bytes(text: str) -> int:
-    byte_count = _quantity(text.strip().upper(), _SIZE_UNITS)
+    byte_count = quantity(text.strip().upper(), _SIZE_UNITS)
     if not byte_count:
         raise typer.BadParameter(f"{text!r} is not a size, such as 128MB or 1GB", param_hint="--target-size")
     return byte_count
-
-
-def _quantity(text: str, units: Mapping[str, int]) -> int | None:
-    parts = re.fullmatch(rf"([0-9]{{1,6}})\s*({'|'.join(units)})", text)
-    return None if parts is None else int(parts[1]) * units[parts[2]]
 
 
 def open_ledger(name: str, offsets: str) -> Ledger:

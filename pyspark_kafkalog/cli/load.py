@@ -1,16 +1,17 @@
-"""``kafkalog load``: plan, start Spark, show progress and the result. Imports late, so that help is fast."""
+"""``kafkalog load``: plan, load here or in Spark, once or again and again, show progress and the result.
+Imports late, so that help is fast.
+"""
 
 from __future__ import annotations
 
-import os
-import re
 import sys
 import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,14 +21,19 @@ from pyspark_kafkalog.cli.arguments import (
     ClusterCommands,
     Servers,
     command_properties,
+    duration_ms,
     examples,
     pairs,
     speaks_07,
 )
-from pyspark_kafkalog.cli.terminal_output import counted, progress, show
+from pyspark_kafkalog.cli.spark_session import started_spark
+from pyspark_kafkalog.cli.terminal_output import counted, progress, show, size, words
+from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.commit import PARQUET
+from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.types import NO_BROKER
 
 if TYPE_CHECKING:
@@ -52,6 +58,7 @@ loading = ClusterCommands()
     epilog=examples(
         "load flights --offsets /lake/_offsets --topic flights --to /lake/flights",
         "load flights --offsets /lake/_offsets --topic flights --dry-run",
+        "load flights --offsets /lake/_offsets --topic flights --to s3://lake/flights --every 60s",
         "load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp",
         "load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights",
         "load all --offsets /lake/_offsets --subscribe-pattern 'f.*' --to /lake/all --option minPartitions=8",
@@ -73,22 +80,56 @@ def load(
     ] = None,
     on_pending: Annotated[str, typer.Option(help="Uncommitted plan: replay, fail or discard.")] = "replay",
     file_format: Annotated[str, typer.Option("--format", help="File format: parquet or orc.")] = "parquet",
+    by: Annotated[
+        list[str] | None, typer.Option("--partition-by", help="Directories by this column; may be repeated.")
+    ] = None,
     by_time: Annotated[
         str | None, typer.Option("--partition-by-time", help="Directories by day or hour of this column.")
     ] = None,
     grain: Annotated[str, typer.Option(help="With --partition-by-time: day or hour, in UTC.")] = "day",
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    compression: Annotated[
+        str | None, typer.Option(help="Of Parquet files: zstd (default), snappy, lz4, gzip, brotli or none.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(help="Run in Spark with this master, 'local[*]' for example; else in processes here."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be read.")] = False,
+    every: Annotated[
+        str | None, typer.Option(help="Repeat, as often as this (60s, 5m), until SIGTERM or Ctrl-C.")
+    ] = None,
+    grace: Annotated[
+        str, typer.Option(help="With --every: how long a load may go on after SIGTERM; its plan stays.")
+    ] = "20s",
 ) -> None:
-    """Load new records into Parquet or ORC files or a database table, exactly once."""
+    """Load new records into Parquet or ORC files or a database table, exactly once.
+
+    Without --master no Spark is needed: tasks run in processes of this machine and write Parquet themselves.
+    """
     options = source_options(server, topics or [], pattern, option or [])
     if dry_run:
         show_plan(propose(name, offsets, on_pending, options), name)
         return
     if to is None:
         raise typer.BadParameter("say where the rows go", param_hint="--to")
-    target = target_of(to, table, file_format, by_time, grain)
-    run(name, offsets, target, on_pending, options, master)
+    every_ms = None if every is None else duration_ms(every, "--every")
+    if every_ms == 0:
+        raise typer.BadParameter(
+            "0s would ask the brokers without a pause; give 1s or more", param_hint="--every"
+        )
+    grace_ms = duration_ms(grace, "--grace")
+
+    def new_target() -> Target:
+        return target_of(
+            to, table, file_format, Partitioning.of(by or [], by_time, grain), compression, master
+        )
+
+    new_target()  # a wrong option is told first
+    loads = Loads(name, offsets, new_target, on_pending, options)
+    if every_ms is None:
+        loads.run_once(master)
+    else:
+        loads.run_every(every_ms / 1000, grace_ms / 1000, master)
 
 
 def source_options(
@@ -140,109 +181,86 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
         return propose_plan(parsed, cluster, ledger)
 
 
-def target_of(to: str, table: str | None, file_format: str, by_time: str | None, grain: str) -> Target:
-    if table is None:
-        from pyspark_kafkalog.loads.file_table import FileTable
-        from pyspark_kafkalog.loads.partitioning import Partitioning
-        from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
+def target_of(
+    to: str,
+    table: str | None,
+    file_format: str,
+    partitioning: Partitioning,
+    compression: str | None,
+    master: str | None,
+) -> Target:
+    if table is not None:
+        from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
-        return FileTable(to, SparkFiles(file_format, Partitioning.of((), by_time, grain)))
-    from pyspark_kafkalog.loads.sql.sql_table import SqlTable
+        return SqlTable(to, table)
+    from pyspark_kafkalog.loads.file_table import FileTable
 
-    return SqlTable(to, table)
+    if file_format == PARQUET:
+        from pyspark_kafkalog.loads.writers.parquet_files import Layout
+        from pyspark_kafkalog.loads.writers.task_files import TaskFiles
+
+        return FileTable(to, TaskFiles(Layout(partitioning, compression=compression or "zstd")))
+    from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
+
+    if master is None:
+        raise typer.BadParameter(
+            f"{file_format} is written by Spark: add --master 'local[*]'", param_hint="--format"
+        )
+    texts = {} if compression is None else {"compression": compression}
+    return FileTable(to, SparkFiles(file_format, partitioning, texts))
 
 
-def run(
-    name: str, offsets: str, to: Target, on_pending: str, options: Mapping[str, str], master: str
-) -> None:
-    """Run one load. Raises `InvalidConfig`, or `LoadError`; the next load usually replays the plan then."""
-    from pyspark_kafkalog.ledger.ledger import Ledger
-    from pyspark_kafkalog.loads.load import load as begin_load
-    from pyspark_kafkalog.loads.manifest import write_manifests
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """A load that can be run again and again; each time needs a ``new_target``."""
 
-    # First, so that nobody waits for Spark if nothing is new or an option is wrong.
-    if propose(name, offsets, on_pending, options) is None:
-        ledger = Ledger.at(offsets, name)
-        write_manifests(ledger, ledger.head())  # as each load does
-        typer.echo(f"{name}: nothing new")
-        return
-    with started_spark(master) as spark:
-        given: dict[str, Any] = dict(options)
-        load = begin_load(spark, name=name, offsets=offsets, on_pending=on_pending, **given)
+    name: str
+    offsets: str
+    new_target: Callable[[], Target]
+    on_pending: str
+    options: Mapping[str, str]
+
+    def run_once(self, master: str | None) -> None:
+        """Run one load. Raises `InvalidConfig`, or `LoadError`; the next load usually replays the plan
+        then.
+        """
+        if master is None:
+            self._run(None, report)
+            return
+        from pyspark_kafkalog.ledger.ledger import Ledger
+        from pyspark_kafkalog.loads.manifest import write_manifests
+
+        # First, so that nobody waits for Spark if nothing is new or an option is wrong.
+        if propose(self.name, self.offsets, self.on_pending, self.options) is None:
+            ledger = Ledger.at(self.offsets, self.name)
+            write_manifests(ledger, ledger.head())  # as each load does
+            typer.echo(f"{self.name}: nothing new")
+            return
+        with started_spark(master) as spark:
+            self._run(spark, report)
+
+    def run_every(self, every_s: float, grace_s: float, master: str | None) -> None:
+        """Run loads until SIGTERM, with a line for each that loaded something."""
+        from pyspark_kafkalog.loads.schedule import ended_by_signal, repeat
+
+        with ExitStack() as stack:
+            spark = None if master is None else stack.enter_context(started_spark(master))
+            ended = stack.enter_context(ended_by_signal(grace_s))
+            repeat(lambda: self._run(spark, report_line), every_s, ended, words)
+
+    def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
+        from pyspark_kafkalog.loads.load import load as begin_load
+
+        began, now = time.monotonic(), datetime.now(timezone.utc)
+        given: dict[str, Any] = dict(self.options)
+        load = begin_load(spark, name=self.name, offsets=self.offsets, on_pending=self.on_pending, **given)
         with load:
             if load.plan is not None:
+                if parse_iso_time(load.plan.created) < now:
+                    words(f"replaying load {load.number}, planned {load.plan.created}, not committed")
                 with _following(load.ledger, load.plan):
-                    load.write(to)
-        _report(load)
-
-
-@contextmanager
-def started_spark(master: str) -> Iterator[SparkSession]:
-    """A session that writes to a log file, which is kept after Spark's errors, raised as `LoadError`."""
-    import tempfile
-
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    from pyspark_kafkalog.java_runtime import JavaNotFound
-
-    typer.echo("starting Spark", err=True)
-    fd, name = tempfile.mkstemp(prefix="kafkalog-spark-", suffix=".log")
-    is_kept = False
-    try:
-        spark = _spark_session(master, fd)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-    except (PySparkException, Py4JError, JavaNotFound) as e:
-        is_kept = True
-        raise LoadError(
-            f"{_reason(str(e))}\nNothing was committed; the next load replays the plan, if one was made. "
-            f"Spark's log: {name}"
-        ) from e
-    finally:
-        os.close(fd)
-        if not is_kept:
-            Path(name).unlink()
-
-
-def name_interpreter(master: str) -> None:
-    """Local Spark uses this interpreter, not any ``python3``; a cluster has no path of this machine."""
-    if master.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-
-def _spark_session(master: str, log_fd: int) -> SparkSession:
-    """A session whose JVM writes to ``log_fd`` instead of over our progress bar."""
-    from pyspark_kafkalog.java_runtime import ensure_java
-
-    ensure_java()
-    name_interpreter(master)
-    # Otherwise Spark warns about a host name on loopback.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    builder = (
-        SparkSession.builder.master(master)
-        .appName("kafkalog load")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-    )
-    # PySpark has no setting for this: the JVM inherits our standard error when it starts.
-    ours = os.dup(2)
-    os.dup2(log_fd, 2)
-    try:
-        return builder.getOrCreate()
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
-
-
-def _reason(text: str) -> str:
-    raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
-    return str(raised[-1]) if raised else text.strip().split("\n")[0]
+                    load.write(self.new_target())
+        tell(load, time.monotonic() - began)
 
 
 @contextmanager
@@ -274,7 +292,7 @@ def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
                 watcher.join()
 
 
-def _report(load: Load) -> None:
+def report(load: Load, seconds: float) -> None:
     if load.plan is None or load.commit is None:
         typer.echo(f"{load.ledger.name}: nothing new")
         return
@@ -290,7 +308,24 @@ def _report(load: Load) -> None:
         typer.echo(
             f"{counted(load.commit.skipped, 'offset')} left out as corrupt (onCorruptBatch=skip)", err=True
         )
-    for out in load.commit.outputs:
-        files = f" in {counted(len(out.files), 'file')}" if out.files else ""
-        what = f"{counted(load.commit.records, 'record')}{files}"
-        typer.echo(f"load {load.commit.number}: {what}: {out.place}")
+    report_line(load, seconds)
+
+
+def report_line(load: Load, seconds: float) -> None:
+    """A line for each output, if something was new."""
+    plan, commit = load.plan, load.commit
+    if plan is None or commit is None:
+        return
+    for out in commit.outputs:
+        files = ""
+        if out.files:
+            files = (
+                f" in {counted(len(out.files), 'file')} with {size(sum(file.bytes for file in out.files))}"
+            )
+        speed = f"{commit.records / max(seconds, 0.001):,.0f} records/s"
+        typer.echo(f"load {commit.number}: {counted(commit.records, 'record')}{files}, {speed}: {out.place}")
+    left = sum(max(0, p.latest - p.end) for p in plan.partitions if p.latest >= 0)
+    if left:
+        typer.echo(
+            f"load {commit.number}: {counted(left, unit_of(plan.partitions[0].key))} left for later loads"
+        )

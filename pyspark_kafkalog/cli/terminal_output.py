@@ -87,6 +87,10 @@ def status_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
         yield lambda text: live.update(Text(text), refresh=True)
 
 
+def words(text: str) -> None:
+    typer.echo(text, err=True)
+
+
 def counted(number: int, what: str) -> str:
     """``1 record``, ``2,000 records``; ``what`` is singular."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

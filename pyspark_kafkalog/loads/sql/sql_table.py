@@ -192,8 +192,8 @@ class SqlTable:
             )
         if self.database.dialect is SQLITE and not work.engine.master.startswith("local"):
             raise InvalidConfig(
-                f"{name}: SQLite is a file of one machine, and spark.master is {work.engine.master}: use a local "
-                "master, or a database with a server"
+                f"{name}: SQLite is a file of one machine, and spark.master is {work.engine.master}: use a "
+                "local master, or a database with a server"
             )
         schema = self._schema(work)
         with self.database.session() as session:

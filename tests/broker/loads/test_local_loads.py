@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
-from pyspark_kafkalog.errors import InvalidConfig, LoadError
+from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.load import Load
@@ -201,3 +203,70 @@ def test_tasks_end_with_a_driver_that_was_killed(lake: Lake, tmp_path: Path) -> 
     until(lambda: not any(task.is_running() and task.status() != psutil.STATUS_ZOMBIE for task in tasks))
     assert lake.run().number == 1
     assert lake.rows("value", "load") == values(range(15))
+
+
+def command(lake: Lake, *more: str) -> list[str]:
+    where = ["--offsets", str(lake.offsets), "--topic", lake.topic.name, "--to", str(lake.table)]
+    server = ["--bootstrap-server", lake.options["kafka.bootstrap.servers"]]
+    return [sys.executable, "-m", "pyspark_kafkalog.cli", "load", "events", *where, *server, *more]
+
+
+def test_the_command_loads_here_and_says_what_it_did(lake: Lake) -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        lake.run(transform=fails)
+    ran = subprocess.run(
+        command(lake, "--partition-by", "partition", "--compression", "snappy"),
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    assert re.search(r"^replaying load 1, planned 20.*Z, not committed$", ran.stderr, re.MULTILINE)
+    assert re.search(
+        rf"^load 1: 15 records in 2 files with .* kB, .* records/s: {lake.table}/load=00000001$",
+        ran.stdout, re.MULTILINE,
+    )  # fmt: skip
+    assert sorted(path.name.rpartition("-")[2] for path in lake.table.rglob("part-*")) == [
+        "c000.snappy.parquet", "c000.snappy.parquet",
+    ]  # fmt: skip
+    assert (
+        subprocess.run(command(lake), capture_output=True, text=True, cwd=ROOT).stdout
+        == "events: nothing new\n"
+    )
+    lake.topic.add(*range(15, 30))
+    limited = command(lake, "--partition-by", "partition", "--option", "maxRecordsPerLoad=5")
+    ran = subprocess.run(limited, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "load 2: 10 offsets left for later loads\n" in ran.stdout
+    ran = subprocess.run(command(lake, "--format", "orc"), capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 2
+    assert "orc is written by Spark: add --master" in ran.stderr
+
+
+def held(ledger: Ledger, stack: ExitStack) -> bool:
+    try:
+        stack.enter_context(ledger.hold("another driver"))
+    except LoadBusy:
+        return False
+    return True
+
+
+def test_a_repeated_load_follows_the_topic_until_it_is_told_to_end(lake: Lake) -> None:
+    process = subprocess.Popen(
+        command(lake, "--every", "1s"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        until(lambda: lake.ledger.head_number() == 1)
+        with ExitStack() as stack:
+            until(lambda: held(lake.ledger, stack))
+            assert process.stderr is not None
+            assert "LoadBusy" in process.stderr.readline()
+        lake.topic.add(15, 16)
+        until(lambda: lake.ledger.head_number() == 2)
+        process.terminate()
+        said, _ = process.communicate()
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert [line.partition(" in ")[0] for line in said.splitlines()] == [
+        "load 1: 15 records",
+        "load 2: 2 records",
+    ]
+    assert lake.rows("value", "load") == sorted(values(range(15)) + values((15, 16), 2))
