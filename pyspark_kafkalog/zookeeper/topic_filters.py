@@ -6,6 +6,7 @@ Source: Java's ``java.util.regex.Pattern``; kafka 0.7 ``consumer/TopicFilter.sca
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -20,7 +21,7 @@ _SAME = r"\\[dDwWsStnrfa]|\\[^A-Za-z0-9]|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}"
 """Escapes that mean the same in Python, in a class too."""
 
 _OUTSIDE = re.compile(
-    rf"(?P<same>{_SAME}|\\[BA]|\\b(?!\{{)|\\[1-9](?![0-9])|\((?!\?)|\(\?(?:[:>=!]|<[=!]|-?[is]+:)|\{{[0-9]+\}}"
+    rf"(?P<same>{_SAME}|\\[BA]|\\b(?!\{{)|\\[1-9](?![0-9])|\((?!\?)|\(\?(?:[:>=!]|<[=!]|-?[is]+:)|\{{[0-9]+(?:,[0-9]*)?\}}"
     r"|[^\\({\[])"
     r"|(?P<open>\[\^?\]?)|\(\?<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>|\\k<(?P<reference>[a-zA-Z][a-zA-Z0-9]*)>"
     r"|\\(?P<kind>[pP])\{(?P<class>[A-Za-z]+)\}|(?P<end>\\[zZ])|\\Q(?P<quoted>.*?)(?:\\E|\Z)",
@@ -35,9 +36,18 @@ def topic_regex(text: str) -> re.Pattern[str]:
     """Compile 0.7's filter: commas mean "or"; outer blanks and quotes are ignored. Raises `InvalidConfig`."""
     expression = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
-        return re.compile(_python_expression(expression))
-    except (re.error, ValueError) as e:
+        return java_regex(expression)
+    except ValueError as e:
         raise InvalidConfig(f"{text!r} is not a regular expression for topics: {e}") from e
+
+
+@lru_cache(maxsize=64)
+def java_regex(expression: str) -> re.Pattern[str]:
+    """Compile an expression in Java's syntax. Raises ValueError for what Python cannot do in the same way."""
+    try:
+        return re.compile(_python_expression(expression))
+    except re.error as e:
+        raise ValueError(str(e)) from e
 
 
 def _python_expression(java: str) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import parse_commit
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
+from pyspark_kafkalog.zookeeper.topic_filters import java_regex
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,10 @@ class SubscribePattern:
     """Every partition of the topics whose whole name matches; internal topics do not count."""
 
     pattern: str
+    """In Java's syntax."""
 
     def matches(self, topic: str) -> bool:
-        return re.fullmatch(self.pattern, topic) is not None
+        return java_regex(self.pattern).fullmatch(topic) is not None
 
 
 Subscription = Assign | Subscribe | SubscribePattern
@@ -83,23 +84,15 @@ def parse_pattern(text: str) -> SubscribePattern:
         raise InvalidConfig(
             f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'"
         )
-    return SubscribePattern(_python_pattern(text.strip()))
-
-
-def _python_pattern(pattern: str) -> str:
-    """Java's named groups in Python's spelling; the rest of topic patterns is the same in both."""
-    translated = re.sub(r"\(\?<(?![=!])", "(?P<", pattern)
+    pattern = text.strip()
     try:
-        with warnings.catch_warnings():
-            # Java and Python treat nested sets, as in [a[b]] or [a&&b], differently.
-            warnings.simplefilter("error", FutureWarning)
-            re.compile(translated)
-    except (re.error, FutureWarning) as e:
+        java_regex(pattern)
+    except ValueError as e:
         raise InvalidConfig(
             f"subscribePattern '{pattern}' is not a regular expression that means the same in Java and in "
             f"Python: {e}"
         ) from e
-    return translated
+    return SubscribePattern(pattern)
 
 
 OffsetsByPartition = dict[TopicPartition, int]

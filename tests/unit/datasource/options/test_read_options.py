@@ -58,7 +58,7 @@ def test_s75_and_s76_names_and_words_are_read_in_any_case() -> None:
     [
         ({"subscribe": " a , ,b,a"}, Subscribe(("a", "b"))),
         ({"subscribePattern": "topic-.*"}, SubscribePattern("topic-.*")),
-        ({"subscribePattern": "(?<name>t)x"}, SubscribePattern("(?P<name>t)x")),
+        ({"subscribePattern": "(?<name>t)x"}, SubscribePattern("(?<name>t)x")),
         ({"assign": '{"t":[1,0],"s":[2]}'}, Assign((TopicPartition("s", 2), T0, T1))),
     ],
 )
@@ -69,6 +69,18 @@ def test_topics_are_named_listed_or_matched(given: dict[str, str], expected: obj
 def test_a_pattern_must_match_the_whole_name() -> None:
     pattern = SubscribePattern("a.b|c")
     assert [pattern.matches(name) for name in ("axb", "c", "cc", "zaxb")] == [True, True, False, False]
+
+
+def test_a_pattern_has_the_meaning_that_it_has_in_java() -> None:
+    for java, matched in ((r"\p{Lower}{1,2}", ["a", "bb"]), (r"(?<n>b)\k<n>", ["bb"]), (r"\w+", ["a", "bb"])):
+        pattern = parse_batch_options({**SERVERS, "subscribePattern": java}).subscription
+        assert isinstance(pattern, SubscribePattern)
+        assert [name for name in ("a", "bb", "é") if pattern.matches(name)] == matched
+    for java in ("[a-z&&[^b]]+", "(?P<n>a)", "x(?i)a", "("):
+        with pytest.raises(
+            InvalidConfig, match="is not a regular expression that means the same in Java and"
+        ):
+            parse_batch_options({**SERVERS, "subscribePattern": java})
 
 
 def test_b3_json_offsets_take_numbers_placeholders_and_whole_topics() -> None:
