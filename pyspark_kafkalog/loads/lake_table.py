@@ -126,7 +126,15 @@ def _check(table: str, newest: TableCommit, ledger: Ledger, plan: Plan) -> None:
     )
 
 
-_APP_ID_CHARACTERS = 12
+SHORT_IDENTITY = 12
+"""Characters of a ledger's seal that tell it from a ledger created again."""
+
+
+def delta_application(ledger: Ledger) -> str:
+    """The application id of a ledger's loads; with its seal, for a new ledger counts from 1 again."""
+    return f"kafkalog:{ledger.name}:{ledger.identity()[:SHORT_IDENTITY]}"
+
+
 _MISSING_TABLE = frozenset(
     {
         "TABLE_OR_VIEW_NOT_FOUND",
@@ -162,7 +170,10 @@ class LakeTable(ABC):
             )
 
     def find(self, work: Work) -> LoadOutput | None:
-        found = commit_of_plan(self.table, self._commits(work.session), work.ledger, work.plan)
+        return self._found(work, self._commits(work))
+
+    def _found(self, work: Work, commits: Iterable[TableCommit]) -> LoadOutput | None:
+        found = commit_of_plan(self.table, commits, work.ledger, work.plan)
         if found is None:
             return None
         evidence: dict[str, str | int] = {"version": found.version, "run": found.run}
@@ -181,12 +192,12 @@ class LakeTable(ABC):
         return output
 
     @abstractmethod
-    def _commits(self, spark: SparkSession) -> list[TableCommit]:
+    def _commits(self, work: Work) -> list[TableCommit]:
         """The loads in the table's commits in effect, newest first; empty without a table."""
 
     @abstractmethod
     def _append(self, work: Work, record: str) -> None:
-        """Append ``work.frame`` in one commit that holds ``record``; create the table if it is missing."""
+        """Append the rows in one commit that holds ``record``; create the table if it is missing."""
 
 
 class DeltaTable(LakeTable):
@@ -194,7 +205,8 @@ class DeltaTable(LakeTable):
 
     format = "delta"
 
-    def _commits(self, spark: SparkSession) -> list[TableCommit]:
+    def _commits(self, work: Work) -> list[TableCommit]:
+        spark = work.session
         if not self._exists(spark):
             return []
         history = spark.sql(f"DESCRIBE HISTORY {self._quoted}")
@@ -224,10 +236,8 @@ class DeltaTable(LakeTable):
         return True
 
     def _append(self, work: Work, record: str) -> None:
-        identity = work.ledger.identity()[:_APP_ID_CHARACTERS]
         writer = work.rows.write.format("delta").mode("append").options(**self._options)
-        # With the ledger's seal: a new ledger counts from 1 again.
-        writer = writer.option("txnAppId", f"kafkalog:{work.ledger.name}:{identity}")
+        writer = writer.option("txnAppId", delta_application(work.ledger))
         writer = writer.option("txnVersion", str(work.plan.number)).option("userMetadata", record)
         if self._columns and not self._exists(work.session):
             writer = writer.partitionBy(*self._columns)
@@ -251,7 +261,8 @@ class IcebergTable(LakeTable):
     format = "iceberg"
     _PROPERTY = "kafkalog.commit"
 
-    def _commits(self, spark: SparkSession) -> list[TableCommit]:
+    def _commits(self, work: Work) -> list[TableCommit]:
+        spark = work.session
         if not spark.catalog.tableExists(self.table):
             return []
         # Catalogs cache a table for half a minute, and another driver may have written.

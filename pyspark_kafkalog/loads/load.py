@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.datasource.batch.load_planning import begin, commit_to_group
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.options.row_schema import spark_schema
@@ -296,29 +297,15 @@ class Load:
         is not on this machine; and `ReceiptMismatch` if the number of rows differs from the receipts.
         """
         texts = option_texts(options, self.write_files)
-        of_spark = [
-            name
-            for name, given in (("df=", df is not None), (f"format={format}", format != PARQUET))
-            if given
-        ]
-        of_spark += texts
+        of_spark = {"df=": df is not None, f"format={format}": format != PARQUET}
         of_tasks = {"transform=": transform is not None, "target_file_bytes=": target_file_bytes is not None}
         partitioning = Partitioning.of(partition_by, partition_by_time, grain)
         writer: FileWriter
-        if tasks_write(
-            engine, of_spark, [name for name, is_given in of_tasks.items() if is_given], self._spark
-        ):
-            layout = Layout(partitioning, target_file_bytes or TARGET_FILE_BYTES, compression or "zstd")
-            writer = TaskFiles(layout, transform)
+        if self._tasks_write(os.fspath(path), engine, [*_given(of_spark), *texts], _given(of_tasks)):
+            writer = TaskFiles(_layout(partitioning, target_file_bytes, compression), transform)
         else:
             texts |= {} if compression is None else {"compression": compression}
             writer = SparkFiles(format, partitioning, texts)
-        log.info(
-            "load %s: %s write %s",
-            self.ledger.name,
-            "tasks" if isinstance(writer, TaskFiles) else "Spark's writers",
-            os.fspath(path),
-        )
         self.write(FileTable(path, writer), df)
 
     def write_parquet(self, path: str | os.PathLike[str], df: DataFrame | None = None, **how: Any) -> None:
@@ -334,15 +321,45 @@ class Load:
         table: str,
         df: DataFrame | None = None,
         *,
+        transform: Transform | None = None,
         partition_by: str | Sequence[str] = (),
+        partition_by_time: str | None = None,
+        grain: str = "day",
+        compression: str | None = None,
+        target_file_bytes: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        engine: Literal["tasks", "spark"] | None = None,
         **options: object,
     ) -> None:
         """Append to a Delta Lake table, a path or a name, with rows and position in one commit of the table.
 
-        Exactly once: a replay finds that commit. ``options`` are those of Delta's writer. Raises `LoadError`
-        if the table holds loads that the ledger lacks or discarded.
+        Exactly once: a replay finds that commit. Tasks write the table at a path or URL themselves, through
+        deltalake and its ``storage_options``, with the arguments of `write_files`. Spark and Delta's runtime
+        write with ``df``, ``options`` of their writer, or the name of a table in Spark's catalog. The table
+        is created if it is missing.
+
+        Raises `LoadError` if the table holds loads that the ledger lacks or discarded, has other columns,
+        types or partitioning, or features that tasks cannot write.
         """
-        self.write(DeltaTable(table, partition_by, option_texts(options, self.write_delta)), df)
+        texts = option_texts(options, self.write_delta)
+        of_spark = {"df=": df is not None, f"the name {table}": "/" not in table}
+        of_tasks = {
+            "transform=": transform is not None,
+            "partition_by_time=": partition_by_time is not None,
+            "compression=": compression is not None,
+            "target_file_bytes=": target_file_bytes is not None,
+            "storage_options=": storage_options is not None,
+        }
+        target: Target
+        if self._tasks_write(table, engine, [*_given(of_spark), *texts], _given(of_tasks)):
+            from pyspark_kafkalog.loads.writers.delta_table import TaskDeltaTable
+
+            partitioning = Partitioning.of(partition_by, partition_by_time, grain)
+            layout = _layout(partitioning, target_file_bytes, compression)
+            target = TaskDeltaTable(table, layout, transform, storage_options)
+        else:
+            target = DeltaTable(table, partition_by, texts)
+        self.write(target, df)
 
     def write_iceberg(
         self,
@@ -394,6 +411,14 @@ class Load:
         target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
         self.write(target, df)
 
+    def _tasks_write(
+        self, what: str, engine: str | None, of_spark: Sequence[str], of_tasks: Sequence[str]
+    ) -> bool:
+        by_tasks = tasks_write(engine, of_spark, of_tasks, self._spark)
+        who = "tasks" if by_tasks else "Spark's writers"
+        log.info("load %s: %s write %s", self.ledger.name, who, masked(what))
+        return by_tasks
+
     def _committed(self, plan: Plan) -> Commit:
         all_found = bool(self._outputs) and self._found_count == len(self._outputs)
         is_done = self._ending == "done"
@@ -423,6 +448,15 @@ class Load:
         else:
             options = _by_offsets(self._given, self.plan)
         return load_frame(spark.read.format("kafkalog").options(**options))
+
+
+def _given(arguments: Mapping[str, bool]) -> list[str]:
+    return [name for name, is_given in arguments.items() if is_given]
+
+
+def _layout(partitioning: Partitioning, target_file_bytes: int | None, compression: str | None) -> Layout:
+    target = TARGET_FILE_BYTES if target_file_bytes is None else target_file_bytes
+    return Layout(partitioning, target, compression or "zstd")
 
 
 def tasks_write(

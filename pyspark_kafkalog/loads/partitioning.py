@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output_files
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 GRAINS = {"day": ("day",), "hour": ("day", "hour")}
 """Columns of each grain: ``day`` is a date, ``hour`` a number from 0 to 23."""
+
+_MADE_TYPES = {"day": "date", "hour": "int"}
 
 NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 """The value of a directory for null, and, as in Spark, for an empty string."""
@@ -82,6 +85,23 @@ class Partitioning:
         unknown = [name for name in self.columns if name not in types]
         if unknown:
             raise InvalidConfig(f"partition_by names {', '.join(unknown)}; {known}")
+
+    @property
+    def made_types(self) -> dict[str, str]:
+        """The columns that are made of the time, with Spark's names of their types."""
+        return {name: _MADE_TYPES[name] for name in GRAINS[self.grain]} if self.time else {}
+
+    def table_schema(self, rows: pa.Schema) -> pa.Schema:
+        """That of a table with these rows: also the columns that are made of the time."""
+        import pyarrow as pa
+
+        made = {"date": pa.date32(), "int": pa.int32()}
+        return pa.schema([*rows, *(pa.field(name, made[kind]) for name, kind in self.made_types.items())])
+
+    def values(self, name: str) -> dict[str, str | None]:
+        """The texts of the columns that name a file's directories; None for null."""
+        pairs = (part.partition("=") for part in name.split("/")[:-1])
+        return {unquote(key): None if text == NULL_DIRECTORY else unquote(text) for key, _, text in pairs}
 
     def with_time(self, frame: DataFrame) -> DataFrame:
         """A checked frame with the columns ``day`` and ``hour``: in UTC whatever the session's time zone,

@@ -178,6 +178,20 @@ def client(address: StoreAddress, location: str) -> Any:
         return _clients[address][1]
 
 
+def object_options(location: str) -> dict[str, str]:
+    """A store's settings for other libraries upon Rust's ``object_store``; none for other places."""
+    if not is_object_store(location):
+        return {}
+    address = address_of(location)
+    settings = dict(_settings(address))
+    is_plain = str(settings.get(_ENDPOINTS[address.cloud][0], "")).startswith("http:")
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
+    return {**texts, **({"allow_http": "true"} if is_plain else {})}
+
+
 def marker_client(address: StoreAddress, location: str, key: str) -> Any:
     """A client of S3 for the object ``<key>/`` by the name "": in obstore no name ends with a slash."""
     settings, inside = dict(_settings(address)), quote(key)

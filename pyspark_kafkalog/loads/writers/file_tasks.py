@@ -19,6 +19,7 @@ from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.transform import Transform, transformed
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, ParquetFiles, WrittenFile
+from pyspark_kafkalog.loads.writers.statistics import ColumnStatistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,7 @@ class FileTasks:
     columns: tuple[str, ...]
     place: str
     directory: str
+    stem: str
     schema: pa.Schema
     transform: Transform | None
     layout: Layout
@@ -48,7 +50,7 @@ class FileTasks:
             "kafkalog.number": str(ranges.plan.number),
             "kafkalog.partition": str(planned.key),
         }
-        stem = f"part-{index:05d}-{attempt}"
+        stem = f"{self.stem}-{index:05d}-{attempt}"
         files = ParquetFiles(open_store(self.place), self.directory, stem, self.schema, self.layout, notes)
         count = 0
         rows, made = ranges.rows(index, run=ranges.run), 0
@@ -111,6 +113,11 @@ def _line(index: int, attempt: str, **said: Any) -> str:
     return json.dumps({"range": index, "attempt": attempt, **said}, separators=(",", ":"))
 
 
+def _file(said: dict[str, Any]) -> WrittenFile:
+    columns = {name: ColumnStatistics(**one) for name, one in said.pop("columns").items()}
+    return WrittenFile(**said, columns=columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """What the tasks of a plan wrote together."""
@@ -141,7 +148,7 @@ def accepted(lines: Iterable[str], plan: Plan, *, is_whole: bool) -> Written:
                 f"{where}: its task read [{end['start']}, {end['end']}) and wrote {end['files']} files, "
                 f"of which {len(written)} are known"
             )
-        found = [WrittenFile(**one["file"]) for one in written]
+        found = [_file(one["file"]) for one in written]
         count = sum(file.rows for file in found)
         if is_whole and not end["records"] == end["rows"] == count:
             raise ReceiptMismatch(f"{where}: its task read {end['records']} records and wrote {count} rows")

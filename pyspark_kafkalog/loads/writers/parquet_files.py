@@ -12,6 +12,7 @@ from pyspark_kafkalog.ledger.stores.store import FileStore, NewFile
 from pyspark_kafkalog.loads.output_files import SPARK_SCHEMA_KEY
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.loads.table_schema import spark_schema_text
+from pyspark_kafkalog.loads.writers.statistics import ColumnStatistics, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,6 +62,7 @@ class WrittenFile:
     crc32c: int
     first: int
     last: int
+    columns: dict[str, ColumnStatistics]
 
 
 class ParquetFiles:
@@ -123,10 +125,10 @@ class ParquetFiles:
     def _new_file(self, inside: str) -> _OpenFile:
         if len(self._open) >= _OPEN_FILES:
             self._finish(next(iter(self._open)))
-        parts = (inside, f"{self._stem}-c{self._count:03d}.{self._layout.compression}.parquet")
+        name = _joined(inside, f"{self._stem}-c{self._count:03d}.{self._layout.compression}.parquet")
         self._count += 1
-        name = "/".join(part for part in parts if part)
-        return _OpenFile(name, self._store.new_file(f"{self._directory}/{name}"), self._schema, self._layout)
+        target = self._store.new_file(_joined(self._directory, name))
+        return _OpenFile(name, target, self._schema, self._layout)
 
     def _write_group(self, inside: str, file: _OpenFile) -> None:
         self._held -= file.bytes_held
@@ -141,9 +143,19 @@ class ParquetFiles:
         del self._open[inside]  # not before: `abort` needs it
         self._finished.append(
             WrittenFile(
-                file.name, file.target.bytes, file.rows, file.target.crc32c, file.first or 0, file.last
+                file.name,
+                file.target.bytes,
+                file.rows,
+                file.target.crc32c,
+                file.first or 0,
+                file.last,
+                statistics(file.metadata, self._schema),
             )
         )
+
+
+def _joined(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
 
 
 class _OpenFile:
@@ -158,6 +170,7 @@ class _OpenFile:
         self.first: int | None = None
         self.last = 0
         self._held: list[pa.RecordBatch] = []
+        self._metadata: list[pa.FileMetaData] = []
         delta = [one for one in _DELTA_ENCODED if one in schema.names]
         flat = [one.name for one in schema if not pa.types.is_nested(one.type)]
         short = [name for name in flat if not pa.types.is_binary(schema.field(name).type)]
@@ -171,6 +184,7 @@ class _OpenFile:
             use_dictionary=[name for name in short if name not in delta],
             column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
             write_statistics=short,
+            metadata_collector=self._metadata,
             **sorting,
         )
 
@@ -200,6 +214,11 @@ class _OpenFile:
         self._writer.add_key_value_metadata({**notes, **bounds})
         self._writer.close()
         self.target.close()
+
+    @property
+    def metadata(self) -> pa.FileMetaData:
+        """That of the finished file."""
+        return self._metadata[0]
 
     def abort(self) -> None:
         self._writer.is_open = False  # else its destructor writes a footer

@@ -14,7 +14,7 @@ from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.table_schema import simple_types, spark_schema_text, storable
 from pyspark_kafkalog.loads.transform import Transform, transformed_schema
-from pyspark_kafkalog.loads.writers.file_tasks import FileTasks, accepted
+from pyspark_kafkalog.loads.writers.file_tasks import FileTasks, Written, accepted
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 
 if TYPE_CHECKING:
@@ -31,23 +31,12 @@ class TaskFiles:
         self.partitioning = layout.partitioning
 
     def types(self, work: Work) -> Mapping[str, str]:
-        return simple_types(spark_schema_text(self._schema(work)))
+        return simple_types(spark_schema_text(rows_schema(work, self._transform)))
 
     def write(self, work: Work, store: FileStore, inside: str) -> LoadOutput:
-        schema = self._schema(work)
+        schema = rows_schema(work, self._transform)
         self.partitioning.check_types(schema)
-        tasks = FileTasks(
-            RangeTasks.of(work, "offset"),
-            work.source.row_columns,
-            store.url,
-            inside,
-            schema,
-            self._transform,
-            self._layout,
-        )
-        lines = work.engine.run(tasks, len(work.plan.ranges))
-        written = accepted(lines, work.plan, is_whole=self._transform is None)
-        _check_there(store, inside, written.files)
+        written = write_files(work, store, inside, schema, self._layout, self._transform)
         owner = output_files.read_claim(store.location)
         if owner is None:
             raise LoadError(f"no load owns {store.location}: {output_files.CLAIM} is missing")
@@ -55,16 +44,45 @@ class TaskFiles:
         in_order = tuple(sorted(files, key=lambda file: file.name))
         return LoadOutput(owner.path, inside, in_order, PARQUET, wrote=written.rows)
 
-    def _schema(self, work: Work) -> pa.Schema:
-        source = arrow_schema(work.source.row_columns, COLUMNS_07)
-        return storable(transformed_schema(source, self._transform))
+
+def rows_schema(work: Work, transform: Transform | None) -> pa.Schema:
+    """That of the rows which tasks write. `InvalidConfig` if a column has a type that Spark has not."""
+    source = arrow_schema(work.source.row_columns, COLUMNS_07)
+    return storable(transformed_schema(source, transform))
+
+
+def write_files(
+    work: Work,
+    store: FileStore,
+    inside: str,
+    schema: pa.Schema,
+    layout: Layout,
+    transform: Transform | None,
+    *,
+    stem: str = "part",
+) -> Written:
+    """Let tasks write the rows to files below ``inside``; returns those of the attempts that count."""
+    tasks = FileTasks(
+        RangeTasks.of(work, "offset"),
+        work.source.row_columns,
+        store.url,
+        inside,
+        stem,
+        schema,
+        transform,
+        layout,
+    )
+    lines = work.engine.run(tasks, len(work.plan.ranges))
+    written = accepted(lines, work.plan, is_whole=transform is None)
+    _check_there(store, inside, written.files)
+    return written
 
 
 def _check_there(store: FileStore, inside: str, files: Iterable[WrittenFile]) -> None:
     """Whether the driver sees what the tasks wrote, each on its machine."""
 
     def lacks(file: WrittenFile) -> bool:
-        found = store.file(f"{inside}/{file.name}")
+        found = store.file(f"{inside}/{file.name}" if inside else file.name)
         return found is None or found.bytes != file.bytes
 
     wanted = list(files)

@@ -27,7 +27,7 @@ def said(plan: Plan, attempt: str = "a", rows: int = 3, **changed: Any) -> list[
     """A file and an end for each range."""
     lines: list[str] = []
     for index, planned in enumerate(plan.ranges):
-        file = WrittenFile(f"{index}-{attempt}", 100, rows, 7, planned.start, planned.end - 1)
+        file = WrittenFile(f"{index}-{attempt}", 100, rows, 7, planned.start, planned.end - 1, {})
         span = {"start": planned.start, "end": planned.end}
         end = {"files": 1, "rows": rows, "records": rows, **span, **changed}
         lines.append(json.dumps({"range": index, "attempt": attempt, "file": asdict(file)}))
