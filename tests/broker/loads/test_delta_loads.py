@@ -1,0 +1,248 @@
+"""Delta tables that tasks write: each load once, whatever happens between its files and its commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+import pyspark_kafkalog as kafkalog
+from kafkalog_broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
+from pyspark_kafkalog.loads.load import Load
+from tests.support.datasource.spark_topics import Topic
+from tests.support.protocol.raw_client import RawClient
+
+Row = tuple[int, int]
+
+
+class Lake:
+    """Loads of one topic, which has 0-9 in partition 0 and 10-14 in partition 1, into one Delta table."""
+
+    def __init__(self, servers: str, topic: Topic, root: Path) -> None:
+        self.topic, self.offsets, self.path = topic, root / "offsets", str(root / "table")
+        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "subscribe": topic.name}
+
+    def load(self, **options: Any) -> Load:
+        return kafkalog.load(None, name="events", offsets=self.offsets, **{**self.options, **options})
+
+    def run(self, options: dict[str, Any] | None = None, **how: Any) -> Load:
+        with self.load(**(options or {})) as load:
+            load.write_delta(self.path, **how)
+        return load
+
+    def unfinished(self) -> None:
+        """A load that is in the table, and whose driver died before its commit."""
+        with pytest.raises(ZeroDivisionError), self.load() as load:  # noqa: PT012
+            load.write_delta(self.path)
+            raise ZeroDivisionError
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.path)
+
+    def values(self) -> list[int]:
+        return sorted(int(value) for value in pa.table(self.table.to_pyarrow_table())["value"].to_pylist())
+
+
+@pytest.fixture(autouse=True)
+def tasks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: `test_local_loads` starts others."""
+    monkeypatch.setattr(LocalEngine, "run", lambda _, task, count: [s for n in range(count) for s in task(n)])
+
+
+@pytest.fixture
+def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
+    rows = Topic(client, topic)
+    rows.add(*range(10), partition=0)
+    rows.add(*range(10, 15), partition=1)
+    return Lake(running_broker.bootstrap_servers, rows, tmp_path)
+
+
+def test_each_load_is_one_commit_of_the_table(lake: Lake) -> None:
+    assert lake.run().number == 1
+    lake.topic.add(15)
+    commit = lake.run().commit
+    assert commit is not None
+    assert (commit.mode, commit.records, commit.outputs[0].evidence["version"]) == ("sink", 1, 2)
+    assert lake.values() == list(range(16))
+    assert (
+        lake.table.transaction_version(f"kafkalog:events:{Ledger.at(lake.offsets, 'events').identity()[:12]}")
+        == 2
+    )
+    found = pa.table(lake.table.get_add_actions(flatten=True))
+    newest = found.filter(pc.field("num_records") == 1).to_pylist()[0]
+    assert (newest["min.offset"], newest["max.offset"], newest["null_count.key"]) == (10, 10, None)
+    assert lake.run().is_empty
+
+
+def test_a_load_that_is_in_the_table_is_only_committed(lake: Lake) -> None:
+    lake.unfinished()
+    lake.topic.add(15)
+    assert lake.run().number == 1
+    assert lake.values() == list(range(15))
+    assert lake.table.version() == 1
+    assert lake.run().number == 2
+    assert lake.values() == list(range(16))
+
+
+def between(
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[DeltaTable], None],
+    *,
+    then: BaseException | None = None,
+) -> list[DeltaTable]:
+    """Let something happen between a load's look at the table and its commit, once."""
+    commit, struck = DeltaTable.create_write_transaction, list[DeltaTable]()
+
+    def late(self: DeltaTable, *args: Any, **named: Any) -> None:
+        if struck:
+            commit(self, *args, **named)
+            return
+        struck.append(self)
+        happens(DeltaTable(self.table_uri))
+        commit(self, *args, **named)
+        if then is not None:
+            raise then
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", late)
+    return struck
+
+
+def test_of_two_drivers_that_both_looked_one_commits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first slept after its look; its lock expired, and the second wrote the load meanwhile."""
+
+    def second(_: DeltaTable) -> None:
+        current.write_delta(lake.path)
+
+    with lake.load() as current:
+        struck = between(monkeypatch, second)
+        current.write_delta(lake.path)
+    assert struck
+    assert lake.values() == list(range(15))
+    assert lake.table.version() == 1
+
+
+def test_another_writer_does_not_disturb(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.run()
+    lake.topic.add(15)
+    between(monkeypatch, lambda table: table.alter.set_table_properties({"user": "elsewhere"}))
+    assert lake.run().number == 2
+    assert lake.values() == list(range(16))
+
+
+def test_an_answer_that_is_lost_is_looked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    between(monkeypatch, lambda _: None, then=OSError("connection reset"))
+    assert lake.run().number == 1
+    assert lake.values() == list(range(15))
+    assert lake.table.version() == 1
+
+
+def test_a_commit_that_never_succeeds_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
+    monkeypatch.setattr("pyspark_kafkalog.loads.writers.delta_table._PAUSE_S", 0)
+    with pytest.raises(LoadError, match=r"cannot commit to .*: no route to host; the plan stays"):
+        lake.run()
+    monkeypatch.undo()
+    assert lake.run().number == 1
+    assert lake.values() == list(range(15))
+
+
+def test_a_load_that_was_restored_away_is_not_lost_in_silence(lake: Lake) -> None:
+    lake.run()
+    lake.topic.add(15)
+    lake.unfinished()
+    lake.table.restore(1)
+    said = r"was restored to before load 2 of 'events', which it still counts as written .*'discard'"
+    with pytest.raises(LoadError, match=said):
+        lake.run()
+    assert lake.values() == list(range(15))
+    with lake.load(on_pending="discard") as load:
+        load.write_delta(lake.path)
+    assert load.number == 3
+    assert lake.values() == list(range(16))
+
+
+def test_what_was_rewound_must_leave_the_table_first(lake: Lake) -> None:
+    lake.run()
+    lake.topic.add(15)
+    lake.run()
+    Ledger.at(lake.offsets, "events").rewind(1, "a rewind")
+    with pytest.raises(
+        LoadError, match="holds load 2 of 'events', in its version 2, and the ledger was rewound"
+    ):
+        lake.run()
+    lake.table.restore(1)
+    assert lake.run().number == 4
+    assert lake.values() == list(range(16))
+
+
+def test_rows_are_divided_as_the_table_says(lake: Lake) -> None:
+    def words(batch: pa.RecordBatch) -> pa.RecordBatch:
+        odd = pc.equal(pc.bit_wise_and(batch["offset"], 1), 1)
+        return pa.record_batch(
+            {"value": batch["value"], "word": pc.if_else(odd, "a b/c=d%e", None), "time": batch["timestamp"]}
+        )
+
+    how: dict[str, Any] = {"transform": words, "partition_by": "word", "partition_by_time": "time"}
+    lake.run(**how)
+    found = pa.table(lake.table.to_pyarrow_table())
+    assert found.schema.names == ["value", "word", "time", "day"]
+    by_word = {
+        word: sorted(
+            map(int, found.filter(pc.equal(pc.coalesce(found["word"], ""), word))["value"].to_pylist())
+        )
+        for word in ("a b/c=d%e", "")
+    }
+    assert by_word == {"a b/c=d%e": [1, 3, 5, 7, 9, 11, 13], "": [0, 2, 4, 6, 8, 10, 12, 14]}
+    assert found["day"].to_pylist() == [time.date() for time in found["time"].to_pylist()]
+    lake.topic.add(15)
+    with pytest.raises(
+        LoadError, match=r"is partitioned by \['day', 'word'\], this load by \[\]: give the same"
+    ):
+        lake.run(transform=words)
+    more = {**how, "transform": lambda batch: words(batch).append_column("more", batch["offset"])}
+    with pytest.raises(LoadError, match="has no column more; it has value, word, time, day"):
+        lake.run(**more)
+    assert lake.run(**how).number == 2
+
+
+def test_what_tasks_cannot_write_is_refused_by_name_before_anything_is_read(lake: Lake) -> None:
+    lake.run()
+    lake.topic.add(15)
+    lake.table.alter.add_constraint({"small": "offset < 100"})
+    with pytest.raises(
+        LoadError, match=r"uses .*delta\.constraints\.small, which tasks cannot write: use engine='spark'"
+    ):
+        lake.run()
+    assert lake.load().ledger.store.names("receipts/00000002") == []
+
+
+def test_a_column_of_another_type_is_refused(lake: Lake) -> None:
+    lake.run()
+    lake.topic.add(15)
+
+    def narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(
+            batch.schema.get_field_index("offset"), "offset", batch["offset"].cast(pa.int32())
+        )
+
+    with pytest.raises(LoadError, match="column offset is bigint, and this load has int"):
+        lake.run(transform=narrow)
+
+
+def test_a_table_is_written_once_in_a_block(lake: Lake) -> None:
+    with lake.load() as load:
+        load.write_delta(lake.path)
+        with pytest.raises(LoadError, match="was written in this block already"):
+            load.write_delta(lake.path)
