@@ -130,6 +130,10 @@ SHORT_IDENTITY = 12
 """Characters of a ledger's seal that tell it from a ledger created again."""
 
 
+ICEBERG_PROPERTY = "kafkalog.commit"
+"""The snapshot property with a load's record."""
+
+
 def delta_application(ledger: Ledger) -> str:
     """The application id of a ledger's loads; with its seal, for a new ledger counts from 1 again."""
     return f"kafkalog:{ledger.name}:{ledger.identity()[:SHORT_IDENTITY]}"
@@ -218,7 +222,9 @@ class DeltaTable(LakeTable):
         )
         in_effect = {*versions_in_effect((row.version, _restored(history, row)) for row in noted)}
         found = (
-            decode_table_commit(row.version, row.userMetadata, _count(row.operationMetrics, "numOutputRows"))
+            decode_table_commit(
+                row.version, row.userMetadata, count_of(row.operationMetrics, "numOutputRows")
+            )
             for row in noted
             if row.version in in_effect
         )
@@ -256,10 +262,9 @@ class DeltaTable(LakeTable):
 
 
 class IcebergTable(LakeTable):
-    """A name in an Iceberg catalog, with the record in the snapshot property ``kafkalog.commit``."""
+    """A name in an Iceberg catalog of Spark's."""
 
     format = "iceberg"
-    _PROPERTY = "kafkalog.commit"
 
     def _commits(self, work: Work) -> list[TableCommit]:
         spark = work.session
@@ -275,7 +280,7 @@ class IcebergTable(LakeTable):
         ).collect()
         found = (
             decode_table_commit(
-                row.snapshot_id, row.summary.get(self._PROPERTY), _count(row.summary, "added-records")
+                row.snapshot_id, row.summary.get(ICEBERG_PROPERTY), count_of(row.summary, "added-records")
             )
             for row in rows
         )
@@ -285,7 +290,7 @@ class IcebergTable(LakeTable):
         from pyspark.sql import functions as f
 
         writer = work.rows.writeTo(self.table).options(**self._options)
-        writer = writer.option(f"snapshot-property.{self._PROPERTY}", record)
+        writer = writer.option(f"snapshot-property.{ICEBERG_PROPERTY}", record)
         if work.session.catalog.tableExists(self.table):
             writer.append()
             return
@@ -311,6 +316,6 @@ def _restored(history: DataFrame, row: Row) -> int | None:
     return found
 
 
-def _count(metrics: Mapping[str, Any] | None, name: str) -> int | None:
+def count_of(metrics: Mapping[str, Any] | None, name: str) -> int | None:
     value = (metrics or {}).get(name)
     return int(value) if value is not None and str(value).isdecimal() else None

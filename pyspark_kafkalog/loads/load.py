@@ -366,11 +366,41 @@ class Load:
         table: str,
         df: DataFrame | None = None,
         *,
+        catalog: object | None = None,
+        transform: Transform | None = None,
         partition_by: str | Sequence[str] = (),
+        partition_by_time: str | None = None,
+        grain: str = "day",
+        compression: str | None = None,
+        target_file_bytes: int | None = None,
+        engine: Literal["tasks", "spark"] | None = None,
         **options: object,
     ) -> None:
-        """Like `write_delta`, for a table in an Iceberg catalog."""
-        self.write(IcebergTable(table, partition_by, option_texts(options, self.write_iceberg)), df)
+        """Like `write_delta`, for the table ``namespace.table`` in an Iceberg catalog.
+
+        With ``catalog`` tasks write, through pyiceberg: the name of a catalog in its configuration, a mapping
+        of a catalog's properties, or a Catalog. Without it Spark and Iceberg's runtime write to a catalog of
+        Spark's. ``partition_by_time`` becomes Iceberg's transform ``day`` or ``hour``.
+        """
+        texts = option_texts(options, self.write_iceberg)
+        of_spark = {"df=": df is not None, "no catalog=": catalog is None}
+        of_tasks = {
+            "catalog=": catalog is not None,
+            "transform=": transform is not None,
+            "partition_by_time=": partition_by_time is not None,
+            "compression=": compression is not None,
+            "target_file_bytes=": target_file_bytes is not None,
+        }
+        target: Target
+        if self._tasks_write(table, engine, [*_given(of_spark), *texts], _given(of_tasks)):
+            from pyspark_kafkalog.loads.writers.iceberg_table import TaskIcebergTable
+
+            partitioning = Partitioning.of(partition_by, partition_by_time, grain)
+            layout = _layout(partitioning, target_file_bytes, compression)
+            target = TaskIcebergTable(table, catalog, layout, transform)
+        else:
+            target = IcebergTable(table, partition_by, texts)
+        self.write(target, df)
 
     def dead_letters(
         self, df: DataFrame, *, reason: str = "reason", max_dead: float | None = None

@@ -46,6 +46,10 @@ class Partitioning:
     columns: tuple[str, ...] = ()
     time: str | None = None
     grain: str = "day"
+    is_hidden: bool = False
+    """Iceberg's way: files keep the columns, "" is not null, and a record without a time is of the day before
+    1970.
+    """
 
     @classmethod
     def of(cls, partition_by: str | Sequence[str], time: str | None, grain: str) -> Partitioning:
@@ -126,7 +130,7 @@ class Partitioning:
                     f"partition_by={name} is of type {kind}; tasks divide by text, whole numbers, decimals, "
                     "booleans and dates: make such a column in transform=, or use partition_by_time"
                 )
-        if set(rows.names) <= set(self.names):
+        if not self.in_files(rows):
             raise InvalidConfig("partition_by names all columns: at least one must be left for the files")
 
     def divide(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -134,10 +138,14 @@ class Partitioning:
         if not self.names:
             yield "", rows
             return
-        keys = [*self._times(rows), *(_as_named(rows.column(name)) for name in self.columns)]
-        kept = rows.select([name for name in rows.schema.names if name not in self.names])
-        for values, part in _grouped(keys, kept):
+        columns = [rows.column(name) for name in self.columns]
+        keys = [*self._times(rows), *(columns if self.is_hidden else map(_as_named, columns))]
+        for values, part in _grouped(keys, rows.select(self.in_files(rows.schema))):
             yield "/".join(map(_directory, self.names, values)), part
+
+    def in_files(self, rows: pa.Schema) -> list[str]:
+        """The columns of rows that are in files."""
+        return [name for name in rows.names if self.is_hidden or name not in self.names]
 
     def _times(self, rows: pa.RecordBatch) -> list[pa.Array]:
         import pyarrow as pa
@@ -148,7 +156,7 @@ class Partitioning:
         times = rows.column(self.time)
         if pa.types.is_date(times.type):
             return [times]
-        if times.type.tz is not None:
+        if times.type.tz is not None and not self.is_hidden:
             no_time = pa.scalar(_NO_TIME_US, pa.int64()).cast(times.type)
             times = pc.if_else(pc.equal(times, no_time), pa.scalar(None, times.type), times)
         days = pc.floor_temporal(times, unit="day").cast(pa.date32())
@@ -156,7 +164,7 @@ class Partitioning:
 
 
 def _as_named(key: pa.Array) -> pa.Array:
-    """With null for an empty string: both have the same directory."""
+    """With null for an empty string, as in Spark: both have the same directory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -198,12 +206,12 @@ def _values(coded: Sequence[Any], code: int) -> tuple[object, ...]:
 
 def _directory(name: str, value: object) -> str:
     if value is None:
-        text = ""
+        text = NULL_DIRECTORY
     elif isinstance(value, bool):
         text = str(value).lower()
     else:
         text = format(value, "f" if isinstance(value, Decimal) else "")
-    return f"{_escaped(name)}={_escaped(text) or NULL_DIRECTORY}"
+    return f"{_escaped(name)}={_escaped(text)}"
 
 
 def _escaped(text: str) -> str:

@@ -41,22 +41,24 @@ def spark_schema_text(schema: pa.Schema) -> str:
 
 def storable(schema: pa.Schema) -> pa.Schema:
     """The columns as a Parquet table that Spark reads holds them: times in microseconds, and only types that
-    Spark has. `InvalidConfig` names those that it has not.
+    Spark has; metadata of fields stay. `InvalidConfig` names types that Spark has not.
     """
     import pyarrow as pa
 
-    fields, unknown = [], []
-    for field in schema:
-        kind = _stored(field.type)
-        if kind is None:
-            unknown.append(f"{field.name} {field.type}")
-        else:
-            fields.append(pa.field(field.name, kind))
+    stored = [_stored_field(field) for field in schema]
+    unknown = [f"{field.name} {field.type}" for field, one in zip(schema, stored, strict=True) if one is None]
     if unknown:
         raise InvalidConfig(
             f"a table that Spark reads has no type for {', '.join(unknown)}: cast in transform="
         )
-    return pa.schema(fields)
+    return pa.schema(stored)
+
+
+def _stored_field(field: pa.Field, name: str | None = None) -> pa.Field | None:
+    import pyarrow as pa
+
+    kind = _stored(field.type)
+    return None if kind is None else pa.field(name or field.name, kind, metadata=field.metadata)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType | None:
@@ -68,14 +70,14 @@ def _stored(kind: pa.DataType) -> pa.DataType | None:
     if t.is_dictionary(kind):
         return _stored(kind.value_type)
     if t.is_struct(kind):
-        inner = [(field.name, _stored(field.type)) for field in kind]
-        return None if any(one is None for _, one in inner) else pa.struct(inner)
+        inner = [_stored_field(field) for field in kind]
+        return None if None in inner else pa.struct(inner)
     if t.is_map(kind):
-        key, value = _stored(kind.key_type), _stored(kind.item_type)
-        return None if key is None or value is None else pa.map_(key, value)
+        key, value = _stored_field(kind.key_field), _stored_field(kind.item_field)
+        return None if key is None or value is None else pa.map_(key.with_nullable(False), value)
     if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
-        element = _stored(kind.value_type)
-        return None if element is None else pa.list_(pa.field("element", element))
+        element = _stored_field(kind.value_field, "element")
+        return None if element is None else pa.list_(element)
     if t.is_large_string(kind) or t.is_string_view(kind):
         return pa.string()
     if t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind):

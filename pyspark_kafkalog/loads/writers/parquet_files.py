@@ -84,8 +84,7 @@ class ParquetFiles:
 
         self._store, self._directory, self._stem = store, directory, stem
         self._layout = layout
-        divided_by = layout.partitioning.names
-        kept = pa.schema([one for one in schema if one.name not in divided_by])
+        kept = pa.schema([schema.field(name) for name in layout.partitioning.in_files(schema)])
         self._schema = kept.with_metadata({SPARK_SCHEMA_KEY: spark_schema_text(kept)})
         self._notes = dict(notes)
         self._open: dict[str, _OpenFile] = {}
