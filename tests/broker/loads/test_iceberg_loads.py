@@ -17,7 +17,6 @@ from pyiceberg.expressions import And, EqualTo, GreaterThan
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.utils.concurrent import ExecutorFactory
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
@@ -26,6 +25,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.load import Load
 from tests.support.datasource.spark_topics import Topic, record
+from tests.support.loads.iceberg_threads import end_threads
 from tests.support.protocol.raw_client import RawClient
 
 NAME = "db.events"
@@ -72,11 +72,8 @@ class Lake:
 
 @pytest.fixture(scope="module", autouse=True)
 def threads_ended() -> Iterator[None]:
-    """pyiceberg keeps a pool of threads."""
     yield
-    if ExecutorFactory._instance is not None:
-        ExecutorFactory._instance.shutdown()
-        ExecutorFactory._instance = None
+    end_threads()
 
 
 @pytest.fixture(autouse=True)

@@ -120,7 +120,11 @@ class Gate:
                 return told
 
             def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                length = int(self.headers.get("Content-Length") or 0)
+                body = self.rfile.read(length)
+                if len(body) < length:  # the client gave up; the server would wait for the rest
+                    self.close_connection = True
+                    return
                 sent = dict(self.headers)
                 with lock:
                     gate.count += 1
@@ -159,8 +163,7 @@ class Gate:
                     ):
                         self.send_header(name, value)
                 of_head = {name.lower(): value for name, value in headers}.get("content-length", "0")
-                length = of_head if self.command == "HEAD" else len(answer)
-                self.send_header("Content-Length", str(length))
+                self.send_header("Content-Length", str(of_head if self.command == "HEAD" else len(answer)))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer[: len(answer) // 2] if fault == "cut" else answer)
