@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 import statistics
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -34,6 +36,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+import pyspark_kafkalog as kafkalog
 from benchmarks.harness import Measurement, Row, compare, cost, interleave, shown
 from benchmarks.raw_client import RawClient, batch, produce_request
 from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
@@ -65,6 +68,8 @@ SHAPE_GOALS = {100: 3.0, 1000: 2.2, 10_000: 1.5}
 STRICT = 1000  # bytes of the values whose goal does not depend on the ready-made batches
 MANY, MANY_GOAL, RECORDS_IN_EACH = 200, 1.5, 200
 PLANNED = (2000, 10_000)
+DIRECT = ((100, 10_000_000, 3.0), (1000, 2_000_000, 2.0))
+"""Bytes of a value, rows and goal of loads whose tasks write."""
 TLS_READS, TLS_GOAL = ((100, 3_000_000), (1000, 1_000_000)), 2.0
 FIRST_ROW_MORE = 0.3
 BATCH_MORE = 0.1  # seconds that the first row, or a trigger, may take longer than the connector's
@@ -111,6 +116,18 @@ def many_partitions(rounds: int = 7) -> list[Row]:
         contest = Contest(spark, running.bootstrap_servers, rounds)
         for count in PLANNED:
             rows += shown(contest.planning(count))
+    return rows
+
+
+def direct_loads(rounds: int = 7) -> list[Row]:
+    """Loads into Parquet whose tasks write, in Spark and without it; about five minutes."""
+    rows: list[Row] = []
+    with _apache_kafka() as servers, session(CORES, _jars() | WARM_DAEMON) as spark:
+        contest = Contest(spark, servers, rounds)
+        contest.warm_up()
+        for value_bytes, count, goal in DIRECT:
+            with contest.topic(value_bytes, count, Codec.NONE) as name:
+                rows += shown(contest.direct(name, value_bytes, count, goal))
     return rows
 
 
@@ -162,6 +179,7 @@ def _own_over_tls(directory: Path, authority: Authority) -> Iterator[tuple[str, 
 PARTS: dict[str, Callable[[int], list[Row]]] = {
     "codecs_and_streams": run,
     **{f"values_{value_bytes}": partial(_values, value_bytes) for value_bytes in SHAPES},
+    "direct_loads": direct_loads,
     "many_partitions": many_partitions,
     "over_tls": over_tls,
 }
@@ -385,6 +403,31 @@ class Contest:
         return [
             compare(what, took[OURS], took[SPARKS], "Mrows/s"),
             cost(f"{what}, without the write's own time", ours, sparks, "s", READ_GOAL, note),
+        ]
+
+    def direct(self, topic: str, value_bytes: int, count: int, goal: float) -> list[Row]:
+        """The topic into Parquet by our tasks, its files forced to disk, against Spark's reader and writer."""
+        with tempfile.TemporaryDirectory() as directory:
+
+            def load(spark: Any) -> None:
+                place = Path(directory, uuid.uuid4().hex)
+                options = {"kafka.bootstrap.servers": self.servers, "subscribe": topic}
+                with kafkalog.load(spark, name="direct", offsets=place / "offsets", **options) as loading:
+                    loading.write_parquet(place / "table", compression="snappy")
+                shutil.rmtree(place)
+
+            calls: dict[str, Callable[[], None]] = {
+                "tasks in Spark": lambda: load(self.spark),
+                "tasks without Spark": lambda: load(None),
+                SPARKS: lambda: (
+                    self.frame("kafka", topic).write.mode("overwrite").parquet(f"{directory}/theirs")
+                ),
+            }
+            took = interleave(calls, self.few, count, warm_up=1)
+        what = f"load of {count // 10**6} M x {value_bytes} B to Parquet (snappy)"
+        return [
+            compare(f"{what}, {name}", took[name], took[SPARKS], "Mrows/s", goal)
+            for name in ("tasks in Spark", "tasks without Spark")
         ]
 
     def stream(self, topic: str) -> list[Row]:
