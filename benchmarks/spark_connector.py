@@ -406,7 +406,7 @@ class Contest:
         ]
 
     def direct(self, topic: str, value_bytes: int, count: int, goal: float) -> list[Row]:
-        """The topic into Parquet by our tasks, its files forced to disk, against Spark's reader and writer."""
+        """The topic into Parquet by our tasks, files forced to disk, against Spark's reader and writer."""
         with tempfile.TemporaryDirectory() as directory:
 
             def load(spark: Any) -> None:
@@ -416,12 +416,13 @@ class Contest:
                     loading.write_parquet(place / "table", compression="snappy")
                 shutil.rmtree(place)
 
+            def write() -> None:
+                self.frame("kafka", topic).write.mode("overwrite").parquet(f"{directory}/theirs")
+
             calls: dict[str, Callable[[], None]] = {
                 "tasks in Spark": lambda: load(self.spark),
                 "tasks without Spark": lambda: load(None),
-                SPARKS: lambda: (
-                    self.frame("kafka", topic).write.mode("overwrite").parquet(f"{directory}/theirs")
-                ),
+                SPARKS: write,
             }
             took = interleave(calls, self.few, count, warm_up=1)
         what = f"load of {count // 10**6} M x {value_bytes} B to Parquet (snappy)"
