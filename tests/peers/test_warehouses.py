@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 import kafkalog_broker
+import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.ledger import Ledger
 from tests.support.datasource.spark_topics import Topic
 from tests.support.foreign.clients07 import ClientError
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.formats.avro_bytes import avro_bytes
+from tests.support.loads.iceberg_threads import end_threads
 from tests.support.protocol.raw_client import RawClient
 from tests.support.spark.spark_environments import (
     SparkProcess,
@@ -101,6 +107,68 @@ def test_rows_and_position_are_one_commit_of_the_table(warehouse: Warehouse) -> 
         2,
     ]
     assert warehouse.ledger.verify() == []
+
+
+def by_tasks(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "partition": batch["partition"],
+            "offset": batch["offset"],
+            "value": pc.cast(batch["value"], pa.string()),
+            "time": batch["timestamp"],
+        }
+    )
+
+
+def without_spark(warehouse: Warehouse, server: EmbeddedBroker) -> kafkalog.Load:
+    options: dict[str, Any] = {"kafka.bootstrap.servers": server.bootstrap_servers}
+    options["subscribe"] = warehouse.topic.name
+    return kafkalog.load(None, name="events", offsets=warehouse.root / "offsets", **options)
+
+
+@pytest.mark.parametrize("warehouse", ["delta"], indirect=True)
+def test_spark_and_tasks_write_one_table_in_turns(warehouse: Warehouse, server: EmbeddedBroker) -> None:
+    warehouse.load()
+    for number in (15, 17):
+        warehouse.topic.add(number)
+        with without_spark(warehouse, server) as load:
+            load.write_delta(
+                warehouse.table,
+                transform=lambda batch: by_tasks(batch).drop_columns("time"),
+                partition_by="partition",
+            )
+        assert load.commit is not None
+        warehouse.topic.add(number + 1)
+        assert warehouse.load()["rows"] == 1
+    assert [commit.number for commit in warehouse.ledger.history()] == [1, 2, 3, 4, 5]
+    found = pa.table(DeltaTable(warehouse.table).to_pyarrow_table())["value"].to_pylist()
+    assert warehouse.values() == sorted(map(int, found)) == list(range(19))
+
+
+@pytest.mark.parametrize("warehouse", ["iceberg"], indirect=True)
+def test_sparks_runtime_reads_what_tasks_wrote(warehouse: Warehouse, server: EmbeddedBroker) -> None:
+    root = warehouse.root
+    catalog = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/lake"}
+    for number in (15, 16):
+        with without_spark(warehouse, server) as load:
+            load.write_iceberg(
+                "db.judged",
+                catalog=catalog,
+                transform=by_tasks,
+                partition_by="partition",
+                partition_by_time="time",
+            )
+        warehouse.topic.add(number)
+    table = load_catalog("default", **catalog).load_table("db.judged")
+    kept, *rows = warehouse._process.call(
+        f"{JOBS}:registered", table=f"db.t{abs(hash(root)) % 10**9}", metadata=table.metadata_location
+    )
+    ours = table.scan().to_arrow()
+    times = pc.divide(pc.cast(ours["time"], pa.int64()), 1000).to_pylist()
+    columns = [ours[name].to_pylist() for name in ("partition", "offset", "value")]
+    assert rows == sorted(map(list, zip(*columns, times, strict=True)))
+    assert (len(rows), kept) == (16, [1])
+    end_threads()
 
 
 def test_a_driver_that_dies_between_the_two_commits_repeats_nothing(warehouse: Warehouse) -> None:

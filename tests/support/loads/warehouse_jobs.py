@@ -51,6 +51,14 @@ def values(spark: Any, *, table: str, kind: str) -> list[int]:
     return sorted(int(row.value) for row in rows(spark, table, kind).collect())
 
 
+def registered(spark: Any, *, table: str, metadata: str) -> list[list[Any]]:
+    """Partition, offset, value and time of each row of an Iceberg table that Spark's catalog did not have."""
+    spark.sql(f"CALL ice.system.register_table(table => '{table}', metadata_file => '{metadata}')")
+    found = spark.table(f"ice.{table}").selectExpr("partition", "offset", "value", "unix_millis(time) time")
+    kept = spark.table(f"ice.{table}").where("value = '14' AND offset > 2").count()
+    return [[kept], *sorted([row.partition, row.offset, row.value, row.time] for row in found.collect())]
+
+
 def commits(spark: Any, *, table: str, kind: str) -> int:
     """How many commits the table has."""
     if kind == "delta":
