@@ -7,6 +7,7 @@ session, and all that use the Spark drivers of the loads' faults.
 from __future__ import annotations
 
 import itertools
+import random
 import signal
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,11 @@ class _Grouped(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist's sch
 @pytest.hookimpl
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     return _Grouped(config, log)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The product waits and chooses by chance: in a test always alike."""
+    random.seed(item.nodeid)
 
 
 @pytest.fixture(scope="module", autouse=True)
