@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, LoadOutput
@@ -20,6 +20,7 @@ from pyspark_kafkalog.loads.reading import read_load
 from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 _ORIGINAL = ("key", "value", "topic", "partition", "offset", "timestamp")
@@ -92,13 +93,24 @@ def path_of(ledger: Ledger) -> str:
     return f"{ledger.location}/{DIRECTORY}"
 
 
-def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame:
-    """The dead letters of load ``name``: the original columns, ``reason`` and ``load``.
+@overload
+def read_dead(spark: SparkSession, name: str, *, offsets: str | os.PathLike[str]) -> DataFrame: ...
+
+
+@overload
+def read_dead(spark: None, name: str, *, offsets: str | os.PathLike[str]) -> pa.RecordBatchReader: ...
+
+
+def read_dead(
+    spark: SparkSession | None, name: str, *, offsets: str | os.PathLike[str]
+) -> DataFrame | pa.RecordBatchReader:
+    """The dead letters of load ``name``: the original columns, ``reason`` and ``load``; as `read_load`.
 
     Raises `LoadError` if there is no such load, or it has no dead letters yet.
     """
     ledger = Ledger.at(offsets, name)
-    give_spark_keys(spark, ledger.offsets_path)
+    if spark is not None:
+        give_spark_keys(spark, ledger.offsets_path)
     where = path_of(ledger)
     if output_files.read_claim(where) is None:
         raise LoadError(f"load {name!r} at {offsets} has no dead letters: load.dead_letters() writes them")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 from urllib.parse import unquote
 
 from pyspark_kafkalog.clock import parse_iso_time
@@ -22,10 +22,12 @@ from pyspark_kafkalog.loads.manifest import listed_files
 from pyspark_kafkalog.loads.output_files import give_spark_keys
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 
+@overload
 def read_load(
     spark: SparkSession,
     path: str | os.PathLike[str],
@@ -34,8 +36,32 @@ def read_load(
     as_of: str | int | None = None,
     between: str | None = None,
     **options: object,
-) -> DataFrame:
+) -> DataFrame: ...
+
+
+@overload
+def read_load(
+    spark: None,
+    path: str | os.PathLike[str],
+    offsets: str | os.PathLike[str] | None = None,
+    *,
+    as_of: str | int | None = None,
+    between: str | None = None,
+) -> pa.RecordBatchReader: ...
+
+
+def read_load(
+    spark: SparkSession | None,
+    path: str | os.PathLike[str],
+    offsets: str | os.PathLike[str] | None = None,
+    *,
+    as_of: str | int | None = None,
+    between: str | None = None,
+    **options: object,
+) -> DataFrame | pa.RecordBatchReader:
     """The rows that loads published below ``path``, each once, with the number of its load in ``load``.
+
+    Without Spark, ``spark=None``, they come as Arrow batches, with the columns of the oldest load.
 
     Reads only files that a commit in effect lists, not those of a load that is running, died or was rewound.
     ``offsets`` is the directory of the ledgers if they were moved; ``options`` are those of Spark's reader of
@@ -61,6 +87,12 @@ def read_load(
     output_files.check_one_partitioning(where, files)
     claim = output_files.read_claim(where)
     assert claim is not None  # ledger_of found it
+    if spark is None:
+        if texts:
+            raise InvalidConfig(f"{', '.join(texts)}: options are of Spark's reader, and spark is None")
+        from pyspark_kafkalog.loads.arrow_reading import arrow_table
+
+        return arrow_table(store, claim.format, files, after)
     frame = table_of(spark, store.url, claim.format, files, texts)
     if after and any(file.startswith(f"{output_files.COMPACTION_COLUMN}=") for file in files):
         frame = frame.where(f"load > {after}")

@@ -71,7 +71,7 @@ def _stored(kind: pa.DataType) -> pa.DataType | None:
         return _stored(kind.value_type)
     if t.is_struct(kind):
         inner = [_stored_field(field) for field in kind]
-        return None if None in inner else pa.struct(inner)
+        return None if any(one is None for one in inner) else pa.struct(inner)
     if t.is_map(kind):
         key, value = _stored_field(kind.key_field), _stored_field(kind.item_field)
         return None if key is None or value is None else pa.map_(key.with_nullable(False), value)

@@ -16,16 +16,13 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pytest
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.load import Load
-from pyspark_kafkalog.loads.manifest import FILES
 from pyspark_kafkalog.loads.output_files import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.protocol.raw_client import RawClient
@@ -55,10 +52,7 @@ class Lake:
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         """The published rows, in order."""
-        urls = (open_store(self.table).read(FILES) or b"").decode().splitlines()
-        paths = [url.removeprefix("file://") for url in urls]
-        part = ds.partitioning(pa.schema({"load": pa.int32(), "n": pa.int32()}), flavor="hive")
-        table = ds.dataset(paths, partitioning=part, partition_base_dir=str(self.table)).to_table()
+        table = kafkalog.read_load(None, self.table).read_all()
         return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
 
 
@@ -113,6 +107,40 @@ def test_a_function_makes_the_rows_and_divides_them(lake: Lake) -> None:
     assert lake.rows("half", "n") == [(n // 2, n) for n in range(0, 15, 2)]
 
 
+def test_a_table_is_read_as_it_is_or_was_without_spark(lake: Lake) -> None:
+    def coded(batch: pa.RecordBatch) -> pa.RecordBatch:
+        codes = ["007" if offset % 2 else None for offset in batch["offset"].to_pylist()]
+        columns = {
+            "code": pa.array(codes, pa.string()),
+            "number": batch["partition"],
+            "time": batch["timestamp"],
+        }
+        return pa.record_batch({"value": batch["value"], **columns})
+
+    how: dict[str, Any] = {
+        "transform": coded,
+        "partition_by": ["code", "number"],
+        "partition_by_time": "time",
+    }
+    lake.run(**how)
+    lake.topic.add(15, partition=1)
+    lake.run(**how)
+    reader = kafkalog.read_load(None, lake.table)
+    assert reader.schema.names == ["value", "time", "day", "code", "number", "load"]
+    kinds = [reader.schema.field(name).type for name in ("day", "code", "number", "load")]
+    assert kinds == [pa.date32(), pa.string(), pa.int32(), pa.int32()]
+    rows = reader.read_all()
+    assert (rows.num_rows, rows["code"].null_count) == (16, 8)
+    assert rows["day"].to_pylist() == [time.date() for time in rows["time"].to_pylist()]
+    assert kafkalog.read_load(None, lake.table, between="commit:1,commit:2").read_all().num_rows == 1
+    with pytest.raises(InvalidConfig, match="mergeSchema: options are of Spark's reader, and spark is None"):
+        kafkalog.read_load(None, lake.table, mergeSchema=True)  # type: ignore[call-overload]
+    file = next(lake.table.rglob("part-*"))
+    file.unlink()
+    with pytest.raises(LoadError, match=f"{file} is missing; `kafkalog verify` looks for more"):
+        kafkalog.read_load(None, lake.table).read_all()
+
+
 def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
     if batch.num_rows:
         raise ValueError(f"no rows of {batch.num_rows}")
@@ -156,7 +184,7 @@ def test_what_needs_spark_says_so(lake: Lake) -> None:
                 lambda: load.write_parquet(lake.table, mergeSchema=True),
                 "mergeSchema needs Spark, and this load",
             ),
-            (lambda: load.write_delta("/t"), "needs Spark, and the load has none"),
+            (lambda: load.write_delta("flights"), "the name flights needs Spark, and this load has none"),
         ):
             with pytest.raises((LoadError, InvalidConfig), match=said):
                 attempt()

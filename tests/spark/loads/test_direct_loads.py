@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,12 @@ def writers(table: Path) -> list[str]:
     return ["tasks" if maker.startswith("parquet-cpp") else "Spark" for _, maker in dict(made).items()]
 
 
+def without_spark(table: Path) -> list[tuple[Any, ...]]:
+    found = kafkalog.read_load(None, table).read_all()
+    rows = found.select(["load", "key", "value", "timestamp", "headers"]).to_pylist()
+    return sorted((*list(row.values())[:4], [(h["key"], h["value"]) for h in row["headers"]]) for row in rows)
+
+
 def test_a_table_is_written_by_spark_and_by_tasks_in_turns(lake: Lake) -> None:
     for number in range(1, 4):
         lake.topic.add_records([record(b"%d" % number, key=None, timestamp=number, headers=(("h", None),))])
@@ -51,8 +58,13 @@ def test_a_table_is_written_by_spark_and_by_tasks_in_turns(lake: Lake) -> None:
     assert found.drop("load").schema.simpleString() == source.schema.simpleString()
     key = f.col("timestamp")
     assert found.drop("load").orderBy(key).collect() == source.orderBy(key).collect()
+    assert without_spark(lake.table) == [
+        (load, None, b"%d" % load, datetime.fromtimestamp(load / 1000, timezone.utc), [("h", None)])
+        for load in range(1, 4)
+    ]
     commit = kafkalog.compact(lake.spark, lake.table)
     assert commit is not None
+    assert [row[0] for row in without_spark(lake.table)] == [1, 2, 3]
     assert (
         kafkalog.read_load(lake.spark, lake.table).drop("load").orderBy(key).collect()
         == source.orderBy(key).collect()

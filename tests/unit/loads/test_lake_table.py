@@ -14,6 +14,7 @@ class Refusing:
     """Stands for a session that answers each statement with an error of this condition."""
 
     def __init__(self, condition: str) -> None:
+        self.session = self  # as of a load's work
         self._error = AnalysisException("it is not", errorClass=condition, messageParameters={})
 
     def sql(self, statement: str) -> Any:

@@ -77,7 +77,7 @@ def test_a_misspelt_argument_is_not_taken_for_an_option_of_spark(call: str, name
 
 
 def test_options_of_spark_are_passed_as_texts() -> None:
-    options = {"compression": "zstd", "mergeSchema": True, "basePath": "/t", "partitionOverwriteMode": None}
-    passed = {"compression": "zstd", "mergeSchema": "true", "basePath": "/t"}
-    for function in (Load.write_delta, Load.write_iceberg, kafkalog.read_load, kafkalog.compact):
+    options = {"replaceWhere": "n > 1", "mergeSchema": True, "basePath": "/t", "partitionOverwriteMode": None}
+    passed = {"replaceWhere": "n > 1", "mergeSchema": "true", "basePath": "/t"}
+    for function in (Load.write_files, Load.write_delta, kafkalog.read_load, kafkalog.compact):
         assert option_texts(options, function) == passed

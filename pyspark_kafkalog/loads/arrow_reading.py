@@ -1,0 +1,129 @@
+"""The published files of a table as Arrow batches, for `read_load` without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.commit import ORC
+from pyspark_kafkalog.ledger.stores.store import FileStore
+from pyspark_kafkalog.loads.output_files import COMPACTION_COLUMN, RUN_COLUMN
+from pyspark_kafkalog.loads.partitioning import NULL_DIRECTORY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH_ROWS = 1 << 16
+_LOAD = "load"
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,8})")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def arrow_table(store: FileStore, format: str, files: Sequence[str], after: int) -> pa.RecordBatchReader:
+    """The rows of loads after number ``after`` in these files, with the columns of the oldest file, those of
+    directories, and ``load``. As in Spark, directories' values that are all whole numbers or dates are such.
+    """
+    import pyarrow as pa
+
+    directories = [_values(file) for file in files]
+    kinds = {name: _kind([one.get(name) for one in directories]) for name in directories[0] if name != _LOAD}
+    own = [field for field in _opened_schema(store, format, files[0]) if field.name != _LOAD]
+    made = [pa.field(name, kind) for name, kind in kinds.items()]
+    schema = pa.schema([*own, *made, pa.field(_LOAD, pa.int32())])
+    return pa.RecordBatchReader.from_batches(schema, _rows(store, format, files, schema, after))
+
+
+def _rows(
+    store: FileStore, format: str, files: Sequence[str], schema: pa.Schema, after: int
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for file in files:
+        named = _values(file)
+        for batch in _batches(store, format, file):
+            there = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns = [_column(field, there, named, batch.num_rows) for field in schema]
+            rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+            if named.get(_LOAD) is None and after:  # a compaction has rows of many loads
+                rows = rows.filter(pc.greater(rows.column(_LOAD), after))
+            yield rows
+
+
+def _column(
+    field: pa.Field, there: Mapping[str, pa.Array], named: Mapping[str, str | None], count: int
+) -> pa.Array:
+    import pyarrow as pa
+
+    if field.name in there:
+        return there[field.name].cast(field.type)
+    text = named.get(field.name)
+    if text is None:
+        return pa.nulls(count, field.type)
+    value: Any = text
+    if pa.types.is_integer(field.type):
+        value = int(text)
+    elif pa.types.is_date(field.type):
+        value = date.fromisoformat(text)
+    return pa.repeat(pa.scalar(value, field.type), count)
+
+
+def _opened_schema(store: FileStore, format: str, file: str) -> pa.Schema:
+    """That of one file, with times in UTC where Spark wrote them in its old form."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with store.open_file(_stored(store, file)) as opened:
+        if format == ORC:
+            from pyarrow import orc
+
+            return orc.ORCFile(opened).schema
+        found = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+        columns = map(found.schema.column, range(len(found.schema)))
+        old = {column.path for column in columns if column.physical_type == "INT96"}
+        utc = pa.timestamp("us", tz="UTC")
+        return pa.schema([one.with_type(utc) if one.name in old else one for one in found.schema_arrow])
+
+
+def _batches(store: FileStore, format: str, file: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with store.open_file(_stored(store, file)) as opened:
+            if format == ORC:
+                from pyarrow import orc
+
+                found = orc.ORCFile(opened)
+                yield from (found.read_stripe(number) for number in range(found.nstripes))
+            else:
+                yield from pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").iter_batches(_BATCH_ROWS)
+    except pa.ArrowException as e:
+        raise LoadError(f"cannot read {store.location}/{file}: {e}; `kafkalog verify` looks for more") from e
+
+
+def _stored(store: FileStore, file: str) -> Any:
+    found = store.file(file)
+    if found is None:
+        raise LoadError(f"{store.location}/{file} is missing; `kafkalog verify` looks for more")
+    return found
+
+
+def _values(file: str) -> dict[str, str | None]:
+    """The texts in a file's directories, without those of runs and compactions; None for null."""
+    pairs = [part.partition("=") for part in file.split("/")[:-1]]
+    found = {unquote(name): None if text == NULL_DIRECTORY else unquote(text) for name, _, text in pairs}
+    return {name: text for name, text in found.items() if name not in (RUN_COLUMN, COMPACTION_COLUMN)}
+
+
+def _kind(texts: Sequence[str | None]) -> pa.DataType:
+    import pyarrow as pa
+
+    known = [text for text in texts if text is not None]
+    if known and all(_NUMBER.fullmatch(text) for text in known):
+        return pa.int32()
+    return pa.date32() if known and all(_DATE.fullmatch(text) for text in known) else pa.string()
