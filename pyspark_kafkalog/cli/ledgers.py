@@ -25,8 +25,7 @@ from pyspark_kafkalog.cli.arguments import (
     parse_time,
     quantity,
 )
-from pyspark_kafkalog.cli.load import Name, Offsets, source_options, unit_of
-from pyspark_kafkalog.cli.spark_session import started_spark
+from pyspark_kafkalog.cli.load import Name, Offsets, source_options, started_spark, unit_of
 from pyspark_kafkalog.cli.terminal_output import counted, show, size, words
 from pyspark_kafkalog.errors import InvalidConfig
 

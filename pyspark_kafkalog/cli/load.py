@@ -4,6 +4,8 @@ Imports late, so that help is fast.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 import time
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,7 +29,6 @@ from pyspark_kafkalog.cli.arguments import (
     pairs,
     speaks_07,
 )
-from pyspark_kafkalog.cli.spark_session import started_spark
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show, size, words
 from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
@@ -261,6 +263,75 @@ class Loads:
                 with _following(load.ledger, load.plan):
                     load.write(self.new_target())
         tell(load, time.monotonic() - began)
+
+
+@contextmanager
+def started_spark(master: str) -> Iterator[SparkSession]:
+    """A session that writes to a log file, which is kept after Spark's errors, raised as `LoadError`."""
+    import tempfile
+
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from pyspark_kafkalog.java_runtime import JavaNotFound
+
+    typer.echo("starting Spark", err=True)
+    fd, name = tempfile.mkstemp(prefix="kafkalog-spark-", suffix=".log")
+    is_kept = False
+    try:
+        spark = _spark_session(master, fd)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except (PySparkException, Py4JError, JavaNotFound) as e:
+        is_kept = True
+        raise LoadError(
+            f"{_reason(str(e))}\nNothing was committed; the next load replays the plan, if one was made. "
+            f"Spark's log: {name}"
+        ) from e
+    finally:
+        os.close(fd)
+        if not is_kept:
+            Path(name).unlink()
+
+
+def name_interpreter(master: str) -> None:
+    """Local Spark uses this interpreter, not any ``python3``; a cluster has no path of this machine."""
+    if master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _spark_session(master: str, log_fd: int) -> SparkSession:
+    """A session whose JVM writes to ``log_fd`` instead of over our progress bar."""
+    from pyspark_kafkalog.java_runtime import ensure_java
+
+    ensure_java()
+    name_interpreter(master)
+    # Otherwise Spark warns about a host name on loopback.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("kafkalog load")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+    )
+    # PySpark has no setting for this: the JVM inherits our standard error when it starts.
+    ours = os.dup(2)
+    os.dup2(log_fd, 2)
+    try:
+        return builder.getOrCreate()
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _reason(text: str) -> str:
+    raised = re.findall(r"^\s*pyspark_kafkalog[\w.]*\.(\w+: .*)$", text, re.MULTILINE)
+    return str(raised[-1]) if raised else text.strip().split("\n")[0]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pyspark_kafkalog.cli.app import app
-from pyspark_kafkalog.cli.spark_session import name_interpreter
+from pyspark_kafkalog.cli.load import name_interpreter
 from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.commit import LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
