@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pyspark_kafkalog.errors import LoadBusy, LoadError
+from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore
@@ -81,6 +82,19 @@ def test_records_files_and_hints(store: FileStore) -> None:
     store.remove_directory("a")
     store.remove_directory("a")
     assert store.names("") == []
+
+
+def test_a_file_of_a_table_is_there_whole_or_not_at_all(store: FileStore) -> None:
+    data = bytes(range(256)) * 40_000  # 10 MB: copied in two steps
+    kept, left = store.new_file("t/day=1/a b.parquet"), store.new_file("t/other")
+    for file in (kept, left):
+        file.write(data[:5_000_000])
+        file.write(data[5_000_000:])
+    kept.close()
+    left.abort()
+    assert [(file.name, file.bytes) for file in store.files("t")] == [("t/day=1/a b.parquet", len(data))]
+    assert store.read("t/day=1/a b.parquet") == data
+    assert (kept.bytes, kept.crc32c) == (len(data), crc32c(data))
 
 
 def test_a_lock_names_its_holder_and_ends_with_his_process(store: FileStore) -> None:

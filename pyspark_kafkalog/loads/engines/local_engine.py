@@ -23,7 +23,7 @@ class LocalEngine:
 
     def __init__(self, processes: int | None = None) -> None:
         """``processes``: by default one for each processor that this process may use."""
-        self._processes = processes or len(os.sched_getaffinity(0))
+        self._processes = processes or _processors()
         self.master = f"local[{self._processes}]"
 
     def run(self, task: RangeTask, count: int) -> list[str]:
@@ -41,6 +41,12 @@ class LocalEngine:
                 for worker in workers:
                     worker.kill()
                 raise
+
+
+def _processors() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class _Worker:

@@ -83,7 +83,8 @@ def test_a_load_its_history_its_check_and_the_way_back(kafkalog: CommandLine, sp
     first = kafkalog.load("--option", "startingOffsets=" + kafkalog.topic.offsets(p0=1, p1=-2))
     assert first.returncode == 0, first.stderr
     assert cells(first.stdout)[0][:3] == [kafkalog.topic.name, "14", "14"]
-    assert f"load 1: 14 records in 2 files: {kafkalog.table}/load=00000001\n" in first.stdout
+    said = rf"\nload 1: 14 records in 2 files with \S+ kB, [\d,]+ records/s: {kafkalog.table}/load=00000001\n"
+    assert re.search(said, first.stdout)
     assert first.stderr == "starting Spark\n"
     assert kafkalog.values(1) == list(range(1, 15))
 
@@ -135,7 +136,7 @@ def test_a_load_into_a_database_and_its_check(kafkalog: CommandLine, tmp_path: P
     loaded = kafkalog("load", *to)
     assert loaded.returncode == 0, loaded.stderr
     assert cells(loaded.stdout)[0][:3] == [kafkalog.topic.name, "15", "15"]
-    assert loaded.stdout.endswith(f"load 1: 15 records: {url} table flights\n")
+    assert re.search(rf"\nload 1: 15 records, [\d,]+ records/s: {url} table flights\n$", loaded.stdout)
     with closing(sqlite3.connect(tmp_path / "warehouse.db")) as database:
         found = database.execute('SELECT value, "_kl_load" FROM flights').fetchall()
     assert sorted((int(value), load) for value, load in found) == [(n, 1) for n in range(15)]
