@@ -44,9 +44,8 @@ class LocalEngine:
 
 
 def _processors() -> int:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    usable = getattr(os, "sched_getaffinity", None)  # of Linux only
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1
 
 
 class _Worker:
