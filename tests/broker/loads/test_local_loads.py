@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_a_table_is_read_as_it_is_or_was_without_spark(lake: Lake) -> None:
     file.unlink()
     with pytest.raises(LoadError, match=f"{file} is missing; `kafkalog verify` looks for more"):
         kafkalog.read_load(None, lake.table).read_all()
+
+
+def test_a_database_gets_rows_and_offsets_without_spark(lake: Lake, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/warehouse.db"
+    for number in (1, 2):
+        with lake.load() as load:
+            load.write_sql(url, "events")
+        assert load.number == number
+        lake.topic.add(14 + number)
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as connection:
+        found = connection.execute("SELECT value, _kl_load FROM events").fetchall()
+    assert sorted(found) == sorted(values(range(15)) + values([15], 2))
 
 
 def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
