@@ -76,6 +76,7 @@ BENCHMARKS = (
             ("values_100", "100 B by records a batch"),
             ("values_1000", "1000 B by records a batch"),
             ("values_10000", "10 kB by records a batch"),
+            ("direct_loads", "loads whose tasks write"),
             ("many_partitions", "many partitions"),
             ("over_tls", "TLS"),
         )
