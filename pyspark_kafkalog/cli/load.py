@@ -201,7 +201,7 @@ def target_of(
         from pyspark_kafkalog.loads.writers.parquet_files import Layout
         from pyspark_kafkalog.loads.writers.task_files import TaskFiles
 
-        return FileTable(to, TaskFiles(Layout(partitioning, compression=compression or "zstd")))
+        return FileTable(to, TaskFiles(Layout.of(partitioning, None, compression)))
     from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
 
     if master is None:

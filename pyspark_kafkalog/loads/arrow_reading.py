@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import ORC
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.output_files import COMPACTION_COLUMN, RUN_COLUMN
-from pyspark_kafkalog.loads.partitioning import NULL_DIRECTORY
+from pyspark_kafkalog.loads.partitioning import directory_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ def arrow_table(store: FileStore, format: str, files: Sequence[str], after: int)
 
     directories = [_values(file) for file in files]
     kinds = {name: _kind([one.get(name) for one in directories]) for name in directories[0] if name != _LOAD}
-    own = [field for field in _opened_schema(store, format, files[0]) if field.name != _LOAD]
+    own = [field for field in _schema_of(store, format, files[0]) if field.name != _LOAD]
     made = [pa.field(name, kind) for name, kind in kinds.items()]
     schema = pa.schema([*own, *made, pa.field(_LOAD, pa.int32())])
     return pa.RecordBatchReader.from_batches(schema, _rows(store, format, files, schema, after))
@@ -72,12 +72,12 @@ def _column(
     return pa.repeat(pa.scalar(value, field.type), count)
 
 
-def _opened_schema(store: FileStore, format: str, file: str) -> pa.Schema:
+def _schema_of(store: FileStore, format: str, file: str) -> pa.Schema:
     """That of one file, with times in UTC where Spark wrote them in its old form."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with store.open_file(_stored(store, file)) as opened:
+    with _opened(store, file) as opened:
         if format == ORC:
             from pyarrow import orc
 
@@ -90,34 +90,36 @@ def _opened_schema(store: FileStore, format: str, file: str) -> pa.Schema:
 
 
 def _batches(store: FileStore, format: str, file: str) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        with store.open_file(_stored(store, file)) as opened:
-            if format == ORC:
-                from pyarrow import orc
+    with _opened(store, file) as opened:
+        if format == ORC:
+            from pyarrow import orc
 
-                found = orc.ORCFile(opened)
-                yield from (found.read_stripe(number) for number in range(found.nstripes))
-            else:
-                yield from pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").iter_batches(_BATCH_ROWS)
+            found = orc.ORCFile(opened)
+            yield from (found.read_stripe(number) for number in range(found.nstripes))
+        else:
+            yield from pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").iter_batches(_BATCH_ROWS)
+
+
+@contextmanager
+def _opened(store: FileStore, file: str) -> Iterator[BinaryIO]:
+    import pyarrow as pa
+
+    found = store.file(file)
+    if found is None:
+        raise LoadError(f"{store.location}/{file} is missing; `kafkalog verify` looks for more")
+    try:
+        with store.open_file(found) as opened:
+            yield opened
     except pa.ArrowException as e:
         raise LoadError(f"cannot read {store.location}/{file}: {e}; `kafkalog verify` looks for more") from e
 
 
-def _stored(store: FileStore, file: str) -> Any:
-    found = store.file(file)
-    if found is None:
-        raise LoadError(f"{store.location}/{file} is missing; `kafkalog verify` looks for more")
-    return found
-
-
 def _values(file: str) -> dict[str, str | None]:
-    """The texts in a file's directories, without those of runs and compactions; None for null."""
-    pairs = [part.partition("=") for part in file.split("/")[:-1]]
-    found = {unquote(name): None if text == NULL_DIRECTORY else unquote(text) for name, _, text in pairs}
-    return {name: text for name, text in found.items() if name not in (RUN_COLUMN, COMPACTION_COLUMN)}
+    """Those of a file's directories, without runs and compactions."""
+    ours = (RUN_COLUMN, COMPACTION_COLUMN)
+    return {name: text for name, text in directory_values(file).items() if name not in ours}
 
 
 def _kind(texts: Sequence[str | None]) -> pa.DataType:

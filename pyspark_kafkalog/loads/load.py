@@ -32,14 +32,14 @@ from pyspark_kafkalog.loads.engines.engine import Engine
 from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.engines.spark_engine import SparkEngine
 from pyspark_kafkalog.loads.file_table import FileTable, FileWriter, Target, Work
-from pyspark_kafkalog.loads.lake_table import DeltaTable, IcebergTable
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.output_files import give_spark_keys
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
-from pyspark_kafkalog.loads.writers.parquet_files import TARGET_FILE_BYTES, Layout
+from pyspark_kafkalog.loads.writers.parquet_files import Layout
 from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
+from pyspark_kafkalog.loads.writers.spark_tables import SparkDeltaTable, SparkIcebergTable
 from pyspark_kafkalog.loads.writers.task_files import TaskFiles
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -297,12 +297,12 @@ class Load:
         is not on this machine; and `ReceiptMismatch` if the number of rows differs from the receipts.
         """
         texts = option_texts(options, self.write_files)
-        of_spark = {"df=": df is not None, f"format={format}": format != PARQUET}
-        of_tasks = {"transform=": transform is not None, "target_file_bytes=": target_file_bytes is not None}
+        of_spark = {"df=": df, f"format={format}": None if format == PARQUET else format, **texts}
+        of_tasks = {"transform=": transform, "target_file_bytes=": target_file_bytes}
         partitioning = Partitioning.of(partition_by, partition_by_time, grain)
         writer: FileWriter
-        if self._tasks_write(os.fspath(path), engine, [*_given(of_spark), *texts], _given(of_tasks)):
-            writer = TaskFiles(_layout(partitioning, target_file_bytes, compression), transform)
+        if self._is_for_tasks(os.fspath(path), engine, of_spark, of_tasks):
+            writer = TaskFiles(Layout.of(partitioning, target_file_bytes, compression), transform)
         else:
             texts |= {} if compression is None else {"compression": compression}
             writer = SparkFiles(format, partitioning, texts)
@@ -342,23 +342,23 @@ class Load:
         types or partitioning, or features that tasks cannot write.
         """
         texts = option_texts(options, self.write_delta)
-        of_spark = {"df=": df is not None, f"the name {table}": "/" not in table}
+        of_spark = {"df=": df, f"the name {table}": None if "/" in table else table, **texts}
         of_tasks = {
-            "transform=": transform is not None,
-            "partition_by_time=": partition_by_time is not None,
-            "compression=": compression is not None,
-            "target_file_bytes=": target_file_bytes is not None,
-            "storage_options=": storage_options is not None,
+            "transform=": transform,
+            "partition_by_time=": partition_by_time,
+            "compression=": compression,
+            "target_file_bytes=": target_file_bytes,
+            "storage_options=": storage_options,
         }
         target: Target
-        if self._tasks_write(table, engine, [*_given(of_spark), *texts], _given(of_tasks)):
+        if self._is_for_tasks(table, engine, of_spark, of_tasks):
             from pyspark_kafkalog.loads.writers.delta_table import TaskDeltaTable
 
             partitioning = Partitioning.of(partition_by, partition_by_time, grain)
-            layout = _layout(partitioning, target_file_bytes, compression)
+            layout = Layout.of(partitioning, target_file_bytes, compression)
             target = TaskDeltaTable(table, layout, transform, storage_options)
         else:
-            target = DeltaTable(table, partition_by, texts)
+            target = SparkDeltaTable(table, partition_by, texts)
         self.write(target, df)
 
     def write_iceberg(
@@ -383,23 +383,23 @@ class Load:
         Spark's. ``partition_by_time`` becomes Iceberg's transform ``day`` or ``hour``.
         """
         texts = option_texts(options, self.write_iceberg)
-        of_spark = {"df=": df is not None, "no catalog=": catalog is None}
+        of_spark = {"df=": df, "a table without catalog=": table if catalog is None else None, **texts}
         of_tasks = {
-            "catalog=": catalog is not None,
-            "transform=": transform is not None,
-            "partition_by_time=": partition_by_time is not None,
-            "compression=": compression is not None,
-            "target_file_bytes=": target_file_bytes is not None,
+            "catalog=": catalog,
+            "transform=": transform,
+            "partition_by_time=": partition_by_time,
+            "compression=": compression,
+            "target_file_bytes=": target_file_bytes,
         }
         target: Target
-        if self._tasks_write(table, engine, [*_given(of_spark), *texts], _given(of_tasks)):
+        if self._is_for_tasks(table, engine, of_spark, of_tasks):
             from pyspark_kafkalog.loads.writers.iceberg_table import TaskIcebergTable
 
             partitioning = Partitioning.of(partition_by, partition_by_time, grain)
-            layout = _layout(partitioning, target_file_bytes, compression)
+            layout = Layout.of(partitioning, target_file_bytes, compression)
             target = TaskIcebergTable(table, catalog, layout, transform)
         else:
-            target = IcebergTable(table, partition_by, texts)
+            target = SparkIcebergTable(table, partition_by, texts)
         self.write(target, df)
 
     def dead_letters(
@@ -441,10 +441,14 @@ class Load:
         target = SqlTable(url, table, transform=transform, connect=connect, load_column=load_column)
         self.write(target, df)
 
-    def _tasks_write(
-        self, what: str, engine: str | None, of_spark: Sequence[str], of_tasks: Sequence[str]
+    def _is_for_tasks(
+        self, what: str, engine: str | None, of_spark: Mapping[str, object], of_tasks: Mapping[str, object]
     ) -> bool:
-        by_tasks = tasks_write(engine, of_spark, of_tasks, self._spark)
+        """As `tasks_write`, of arguments with their values, None if not given; the log says which."""
+        spark_only, tasks_only = (
+            [name for name, value in each.items() if value is not None] for each in (of_spark, of_tasks)
+        )
+        by_tasks = tasks_write(engine, spark_only, tasks_only, self._spark)
         who = "tasks" if by_tasks else "Spark's writers"
         log.info("load %s: %s write %s", self.ledger.name, who, masked(what))
         return by_tasks
@@ -478,15 +482,6 @@ class Load:
         else:
             options = _by_offsets(self._given, self.plan)
         return load_frame(spark.read.format("kafkalog").options(**options))
-
-
-def _given(arguments: Mapping[str, bool]) -> list[str]:
-    return [name for name, is_given in arguments.items() if is_given]
-
-
-def _layout(partitioning: Partitioning, target_file_bytes: int | None, compression: str | None) -> Layout:
-    target = TARGET_FILE_BYTES if target_file_bytes is None else target_file_bytes
-    return Layout(partitioning, target, compression or "zstd")
 
 
 def tasks_write(

@@ -92,8 +92,10 @@ class Partitioning:
 
     @property
     def made_types(self) -> dict[str, str]:
-        """The columns that are made of the time, with Spark's names of their types."""
-        return {name: _MADE_TYPES[name] for name in GRAINS[self.grain]} if self.time else {}
+        """The table's columns that are made of the time, with Spark's names of their types."""
+        if self.time is None or self.is_hidden:
+            return {}
+        return {name: _MADE_TYPES[name] for name in GRAINS[self.grain]}
 
     def table_schema(self, rows: pa.Schema) -> pa.Schema:
         """That of a table with these rows: also the columns that are made of the time."""
@@ -101,11 +103,6 @@ class Partitioning:
 
         made = {"date": pa.date32(), "int": pa.int32()}
         return pa.schema([*rows, *(pa.field(name, made[kind]) for name, kind in self.made_types.items())])
-
-    def values(self, name: str) -> dict[str, str | None]:
-        """The texts of the columns that name a file's directories; None for null."""
-        pairs = (part.partition("=") for part in name.split("/")[:-1])
-        return {unquote(key): None if text == NULL_DIRECTORY else unquote(text) for key, _, text in pairs}
 
     def with_time(self, frame: DataFrame) -> DataFrame:
         """A checked frame with the columns ``day`` and ``hour``: in UTC whatever the session's time zone,
@@ -161,6 +158,12 @@ class Partitioning:
             times = pc.if_else(pc.equal(times, no_time), pa.scalar(None, times.type), times)
         days = pc.floor_temporal(times, unit="day").cast(pa.date32())
         return [days] if self.grain == "day" else [days, pc.hour(times)]
+
+
+def directory_values(file: str) -> dict[str, str | None]:
+    """The texts of the columns that name a file's directories; None for null."""
+    pairs = (part.partition("=") for part in file.split("/")[:-1])
+    return {unquote(key): None if text == NULL_DIRECTORY else unquote(text) for key, _, text in pairs}
 
 
 def _as_named(key: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
@@ -51,24 +51,23 @@ class RangeTasks:
     def ledger(self) -> Ledger | None:
         return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
 
-    def rows(self, index: int, *, run: str = "") -> Generator[pa.RecordBatch, None, Receipt]:
-        """The rows of range ``index``; returns their receipt, not yet stored, by ``run``'s task if given."""
-        return self.reader.rows_of(self.parts[index], lambda: self.plan, run=run)
-
-    def leave(self, receipt: Receipt, index: int) -> None:
-        if self.ledger is not None:
-            self.ledger.leave_receipt(receipt, index)
-
-    def copy(self, index: int, take: Callable[[pa.RecordBatch], int]) -> tuple[Receipt, int]:
-        """Read range ``index``, leaving its receipt at the end; returns it, and the sum of ``take``."""
-        rows, count = self.rows(index), 0
+    def read(
+        self, index: int, take: Callable[[pa.RecordBatch], int], *, run: str = ""
+    ) -> tuple[Receipt, int]:
+        """Read range ``index`` to its end; returns the receipt, by ``run``'s task if given and not yet
+        stored, and the sum of ``take``.
+        """
+        rows, count = self.reader.rows_of(self.parts[index], lambda: self.plan, run=run), 0
         with closing(rows):
             while True:
                 try:
                     batch = next(rows)
                 except StopIteration as end:
                     receipt: Receipt = end.value
-                    break
+                    return receipt, count
                 count += take(batch)
-        self.leave(receipt, index)
-        return receipt, count
+
+    def leave(self, receipt: Receipt, index: int) -> None:
+        """Store the receipt, if tasks reach the ledger."""
+        if self.ledger is not None:
+            self.ledger.leave_receipt(receipt, index)

@@ -9,7 +9,6 @@ from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from inspect import signature
 from typing import TYPE_CHECKING, overload
-from urllib.parse import unquote
 
 from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.config.definition import nearest
@@ -20,6 +19,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.manifest import listed_files
 from pyspark_kafkalog.loads.output_files import give_spark_keys
+from pyspark_kafkalog.loads.partitioning import directory_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,15 +136,13 @@ def table_of(
 
 
 _OURS = (output_files.RUN_COLUMN, output_files.COMPACTION_COLUMN)
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _directory_values(files: Iterable[str]) -> dict[str, set[str]]:
     values: dict[str, set[str]] = {}
-    for part in (part for file in files for part in file.split("/")[:-1]):
-        name, is_column, value = part.partition("=")
-        if is_column and name != "load":
-            values.setdefault(unquote(name), set()).update({value} - {_NULL})
+    for name, text in (pair for file in files for pair in directory_values(file).items()):
+        if name != "load":
+            values.setdefault(name, set()).update(() if text is None else (text,))
     return values
 
 

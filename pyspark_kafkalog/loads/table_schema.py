@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import InvalidConfig
@@ -11,14 +10,18 @@ from pyspark_kafkalog.errors import InvalidConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SimpleTypes = Mapping[str, str]
-"""Column to its type as Spark prints it: ``{"offset": "bigint", "headers": "array<struct<...>>"}``."""
-
 _SIMPLE = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
+def types_of(schema: pa.Schema) -> dict[str, str]:
+    """As `simple_types`, of Arrow columns that `storable` returned."""
+    return simple_types(spark_schema_text(schema))
+
+
 def simple_types(schema: str) -> dict[str, str]:
-    """The columns of a Spark schema in JSON, as Spark stores it in footers."""
+    """The columns of a Spark schema in JSON, as Spark stores it in footers, with their types as Spark prints
+    them: ``{"offset": "bigint", "headers": "array<struct<...>>"}``.
+    """
     return {field["name"]: _simple(field["type"]) for field in json.loads(schema)["fields"]}
 
 

@@ -85,7 +85,7 @@ class _Worker:
             self._send(str(index).encode())
             answer = self._answer(index)
             if answer.error is not None:
-                if isinstance(answer.error, (LoadError, KafkaError)):
+                if isinstance(answer.error, KafkaError):
                     raise answer.error
                 raise answer.error from _TaskTrace(answer.trace)
             lines += answer.lines

@@ -88,7 +88,8 @@ class SqlTasks:
         planned = ranges.parts[index].planned
         try:
             with self.database.session() as session:
-                receipt, rows = ranges.copy(index, lambda batch: self._insert(session, batch))
+                receipt, rows = ranges.read(index, lambda batch: self._insert(session, batch))
+                ranges.leave(receipt, index)
                 row = range_row(
                     self.table, ranges.load_name, ranges.plan, planned, receipt,
                     ranges=len(ranges.parts), rows=rows, run=ranges.run, now=utc_text(SYSTEM_CLOCK.time_ms()),
@@ -113,7 +114,10 @@ class SqlTasks:
         if ranges.ledger is None:
             return None
         found = ranges.ledger.receipt(ranges.plan, ranges.parts[index].planned)
-        return found or ranges.copy(index, lambda _: 0)[0]
+        if found is None:
+            found, _ = ranges.read(index, lambda _: 0)
+            ranges.leave(found, index)
+        return found
 
     def _insert(self, session: DatabaseSession, batch: pa.RecordBatch) -> int:
         shaped = transformed(batch, self.transform)

@@ -1,1 +1,1 @@
-"""What the tasks of a load write themselves, without Spark's writers."""
+"""Who writes a load's files and lake tables: its tasks, or Spark."""

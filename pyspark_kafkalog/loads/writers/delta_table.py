@@ -1,12 +1,10 @@
 """A Delta table that tasks write, through the deltalake library (extra ``delta``), without Spark's
-runtime. Files lie in the table's directory first; then one commit of the table names them, with the record
-of their plan.
+runtime.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
@@ -17,32 +15,26 @@ from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
 from pyspark_kafkalog.ledger.stores.object_clients import object_options
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.lake_table import (
-    LakeTable,
     TableCommit,
     decode_table_commit,
     delta_application,
     versions_in_effect,
 )
-from pyspark_kafkalog.loads.table_schema import simple_types, spark_schema_text
-from pyspark_kafkalog.loads.writers.lake_files import write_lake_files
+from pyspark_kafkalog.loads.partitioning import directory_values
+from pyspark_kafkalog.loads.table_schema import simple_types
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
-from pyspark_kafkalog.loads.writers.task_files import rows_schema
+from pyspark_kafkalog.loads.writers.task_lake_table import Destination, TaskLakeTable, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.loads.transform import Transform
 
-log = logging.getLogger(__name__)
-
 _FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "timestampNtz", "vacuumProtocolCheck"})
 """Writer features that a plain append of files satisfies."""
 
-_ATTEMPTS = 10
-_PAUSE_S = 0.2
 
-
-class TaskDeltaTable(LakeTable):
+class TaskDeltaTable(TaskLakeTable):
     """A path or URL. *Not thread-safe.*"""
 
     format = "delta"
@@ -54,102 +46,25 @@ class TaskDeltaTable(LakeTable):
         transform: Transform | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """The layout's partitioning applies if the table is created; else that of the table.
-        ``storage_options`` are those of deltalake, added to the settings of our stores.
+        """The layout's partitioning must be that of an existing table. ``storage_options`` are those of
+        deltalake, added to the settings of our stores.
         """
-        super().__init__(table)
+        super().__init__(table, layout, transform)
         self._store = open_store(table)
-        self._layout, self._transform = layout, transform
         self._options = dict(storage_options or {})
-        self._library()
+        self._library = _library(table)
 
-    def check(self, work: Work) -> None:
-        super().check(work)
-        rows = rows_schema(work, self._transform)
-        types = simple_types(spark_schema_text(rows))
-        self._layout.partitioning.check(types)
-        self._layout.partitioning.check_types(rows)
-        handle = self._handle()
-        if handle is None:
-            return
-        _refuse_unwritable(self.table, handle)
-        columns = simple_types(handle.schema().to_json())
-        named = self._layout.partitioning.names
-        theirs = tuple(handle.metadata().partition_columns)
-        if named != theirs:
-            raise LoadError(
-                f"{self.table} is partitioned by {list(theirs)}, this load by {list(named)}: give the same "
-                "partition_by and partition_by_time"
-            )
-        ours = {**types, **self._layout.partitioning.made_types}
-        for name, kind in ours.items():
-            if name not in columns:
-                raise LoadError(f"{self.table} has no column {name}; it has {', '.join(columns)}")
-            if columns[name] != kind:
-                raise LoadError(f"{self.table}: column {name} is {columns[name]}, and this load has {kind}")
+    @property
+    def _doubtful(self) -> tuple[type[Exception], ...]:
+        return self._library.exceptions.DeltaError, OSError
 
-    def _commits(self, _work: Work) -> list[TableCommit]:
-        handle = self._handle()
-        return [] if handle is None else self._commits_of(handle)
-
-    def _append(self, work: Work, record: str) -> None:
-        rows = rows_schema(work, self._transform)
-        schema = self._layout.partitioning.table_schema(rows)
-        if self._handle() is None:
-            self._create(schema)
-        files = write_lake_files(work, self._store, rows, self._layout, self._transform)
-        actions = [_action(file, self._layout, rows) for file in files]
-        self._commit(work, record, schema, actions)
-
-    def _commit(self, work: Work, record: str, schema: pa.Schema, actions: list[Any]) -> None:
-        """Look and commit with one handle: Delta refuses it if the load was committed in between. What
-        fails in doubt is looked for before it is tried again.
-        """
-        deltalake = self._library()
-        for attempt in range(_ATTEMPTS):
-            handle = self._handle()
-            if handle is None:
-                raise LoadError(f"{self.table} is gone: another program removed it. The plan stays")
-            if self._found(work, self._commits_of(handle)) is not None:
-                return
-            application = delta_application(work.ledger)
-            if (handle.transaction_version(application) or 0) >= work.plan.number:
-                raise LoadError(
-                    f"{self.table} was restored to before load {work.plan.number} of {work.ledger.name!r}, "
-                    "which it still counts as written (txn): load again with on_pending='discard'"
-                )
-            properties = deltalake.CommitProperties(
-                custom_metadata={"userMetadata": record},
-                app_transactions=[deltalake.Transaction(application, work.plan.number)],
-            )
-            try:
-                handle.create_write_transaction(
-                    actions,
-                    "append",
-                    schema,
-                    list(self._layout.partitioning.names),
-                    commit_properties=properties,
-                )
-            except (deltalake.exceptions.DeltaError, OSError) as e:
-                if attempt == _ATTEMPTS - 1:
-                    raise LoadError(f"cannot commit to {self.table}: {e}; the plan stays") from e
-                log.warning("commit to %s is in doubt, looking again: %s", self.table, e)
-                time.sleep(_PAUSE_S * attempt)
-            else:
-                return
-
-    def _create(self, schema: pa.Schema) -> None:
-        deltalake = self._library()
+    def _handle(self) -> Any | None:
         try:
-            deltalake.DeltaTable.create(
-                self._url,
-                schema,
-                mode="ignore",
-                partition_by=list(self._layout.partitioning.names),
-                storage_options=self._storage,
-            )
-        except (deltalake.exceptions.DeltaError, OSError) as e:
-            raise LoadError(f"cannot create {self.table}: {e}") from e
+            return self._library.DeltaTable(self._url, storage_options=self._storage)
+        except self._library.exceptions.TableNotFoundError:
+            return None
+        except self._doubtful as e:
+            raise LoadError(f"cannot read {self.table}: {told(e)}") from e
 
     def _commits_of(self, handle: Any) -> list[TableCommit]:
         history = handle.history()
@@ -161,15 +76,53 @@ class TaskDeltaTable(LakeTable):
         )
         return [one for one in found if one is not None]
 
-    def _handle(self) -> Any | None:
-        """A fresh one; None without a table."""
-        deltalake = self._library()
+    def _columns_of(self, handle: Any) -> dict[str, str]:
+        return simple_types(handle.schema().to_json())
+
+    def _check_table(self, handle: Any, _types: dict[str, str]) -> None:
+        _refuse_unwritable(self.table, handle)
+        ours, theirs = self._partitioning.names, tuple(handle.metadata().partition_columns)
+        if ours != theirs:
+            raise LoadError(
+                f"{self.table} is partitioned by {list(theirs)}, this load by {list(ours)}: give the same "
+                "partition_by and partition_by_time"
+            )
+
+    def _create(self, rows: pa.Schema) -> None:
         try:
-            return deltalake.DeltaTable(self._url, storage_options=self._storage)
-        except deltalake.exceptions.TableNotFoundError:
-            return None
-        except (deltalake.exceptions.DeltaError, OSError) as e:
-            raise LoadError(f"cannot read {self.table}: {e}") from e
+            self._library.DeltaTable.create(
+                self._url,
+                self._partitioning.table_schema(rows),
+                mode="ignore",
+                partition_by=list(self._partitioning.names),
+                storage_options=self._storage,
+            )
+        except self._doubtful as e:
+            raise LoadError(f"cannot create {self.table}: {told(e)}") from e
+
+    def _destination(self, _handle: Any, rows: pa.Schema) -> Destination:
+        return Destination(self._store, rows, self._layout)
+
+    def _commit_files(
+        self, handle: Any, work: Work, record: str, files: tuple[WrittenFile, ...], to: Destination
+    ) -> None:
+        application, number = delta_application(work.ledger), work.plan.number
+        if (handle.transaction_version(application) or 0) >= number:
+            raise LoadError(
+                f"{self.table} was restored to before load {number} of {work.ledger.name!r}, "
+                "which it still counts as written (txn): load again with on_pending='discard'"
+            )
+        properties = self._library.CommitProperties(
+            custom_metadata={"userMetadata": record},
+            app_transactions=[self._library.Transaction(application, number)],
+        )
+        handle.create_write_transaction(
+            [_action(file, to) for file in files],
+            "append",
+            self._partitioning.table_schema(to.schema),
+            list(self._partitioning.names),
+            commit_properties=properties,
+        )
 
     @property
     def _url(self) -> str:
@@ -182,16 +135,17 @@ class TaskDeltaTable(LakeTable):
     def _storage(self) -> dict[str, str]:
         return {**object_options(self._store.location), **self._options}
 
-    def _library(self) -> Any:
-        try:
-            import deltalake
-            import deltalake.exceptions
-        except ImportError:
-            raise UnsafeStore(
-                f"{self.table}: Delta tables that tasks write need deltalake: pip install "
-                "'pyspark-kafkalog[delta]'. engine='spark' uses Spark's runtime"
-            ) from None
-        return deltalake
+
+def _library(table: str) -> Any:
+    try:
+        import deltalake
+        import deltalake.exceptions
+    except ImportError:
+        raise UnsafeStore(
+            f"{table}: Delta tables that tasks write need deltalake: pip install "
+            "'pyspark-kafkalog[delta]'. engine='spark' uses Spark's runtime"
+        ) from None
+    return deltalake
 
 
 def _refuse_unwritable(table: str, handle: Any) -> None:
@@ -229,14 +183,14 @@ def _millis(text: str) -> int:
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
-def _action(file: WrittenFile, layout: Layout, rows: pa.Schema) -> Any:
+def _action(file: WrittenFile, to: Destination) -> Any:
     from deltalake.transaction import AddAction
 
-    known = {"numRecords": file.rows, **_stats(file, rows)}
+    known = {"numRecords": file.rows, **_stats(file, to.schema)}
     return AddAction(
         file.name,  # deltalake escapes it
         file.bytes,
-        layout.partitioning.values(file.name),
+        directory_values(file.name),
         int(time.time() * 1000),
         True,
         json.dumps(known, ensure_ascii=False),

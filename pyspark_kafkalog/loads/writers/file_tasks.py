@@ -1,6 +1,6 @@
-"""Tasks that fetch, decode and write Parquet files, and what the driver accepts of them: records never
-enter the JVM. A task says one line for each finished file, and a last one that it read its range to the
-end: by then its files are durable, and so is its receipt.
+"""Tasks that fetch, decode and write Parquet files, and what the driver accepts of them: records never enter
+the JVM. A task says a line for each file, and a last one that it read its range to the end: by then its files
+are durable, and so is its receipt.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ class FileTasks:
     transform: Transform | None
     layout: Layout
 
-    def __call__(self, index: int) -> Iterator[str]:
+    def __call__(self, index: int) -> list[str]:
         """Write the files of range ``index``."""
         ranges, attempt = self.ranges, uuid.uuid4().hex
         planned = ranges.parts[index].planned
@@ -52,36 +51,28 @@ class FileTasks:
         }
         stem = f"{self.stem}-{index:05d}-{attempt}"
         files = ParquetFiles(open_store(self.place), self.directory, stem, self.schema, self.layout, notes)
-        count = 0
-        rows, made = ranges.rows(index, run=ranges.run), 0
+
+        def write(batch: pa.RecordBatch) -> int:
+            first, last = _bounds(batch)
+            made = self._rows_of(batch)
+            for rows in made:
+                files.add(rows, first, last)
+            return sum(rows.num_rows for rows in made)
+
         try:
-            with closing(rows):
-                while True:
-                    try:
-                        batch = next(rows)
-                    except StopIteration as end:
-                        receipt = end.value
-                        break
-                    first, last = _bounds(batch)
-                    for one in self._shaped(batch.select(self.columns)):
-                        made += one.num_rows
-                        files.add(one, first, last)
-                    for file in files.finished():
-                        count += 1
-                        yield _line(index, attempt, file=asdict(file))
+            receipt, count = ranges.read(index, write, run=ranges.run)
             files.close()
         finally:
             files.abort()
         ranges.leave(receipt, index)
-        for file in files.finished():
-            count += 1
-            yield _line(index, attempt, file=asdict(file))
+        lines = [_line(index, attempt, file=asdict(file)) for file in files.finished]
         span = {"start": planned.start, "end": planned.end}
-        yield _line(index, attempt, end={"files": count, "rows": made, "records": receipt.records, **span})
+        end = {"files": len(lines), "rows": count, "records": receipt.records, **span}
+        return [*lines, _line(index, attempt, end=end)]
 
-    def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for made in transformed(batch, self.transform):
-            yield made if made.schema.equals(self.schema) else _cast(made, self.schema)
+    def _rows_of(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        made = transformed(batch.select(self.columns), self.transform)
+        return [one if one.schema.equals(self.schema) else with_schema(one, self.schema) for one in made]
 
 
 def _bounds(batch: pa.RecordBatch) -> tuple[int, int]:
@@ -89,8 +80,10 @@ def _bounds(batch: pa.RecordBatch) -> tuple[int, int]:
     return offsets[0].as_py(), offsets[-1].as_py()
 
 
-def _cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """As the schema that the driver found with an empty batch."""
+def with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of a transformation with the schema that the driver found by an empty batch. `InvalidConfig` if
+    they do not fit.
+    """
     import pyarrow as pa
 
     if rows.schema.names != schema.names:

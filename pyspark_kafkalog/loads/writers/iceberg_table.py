@@ -1,49 +1,39 @@
 """An Iceberg table that tasks write, through the pyiceberg library (extra ``iceberg``), without Spark's
-runtime. Files lie in the table's location first; then one snapshot names them, with the record of their
-plan. Tasks know the location only: the catalog and its secrets stay in the driver.
+runtime. Tasks know the table's location only: the catalog and its secrets stay in the driver.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.lake_table import (
     ICEBERG_PROPERTY,
-    LakeTable,
     TableCommit,
     count_of,
     decode_table_commit,
 )
-from pyspark_kafkalog.loads.partitioning import Partitioning
-from pyspark_kafkalog.loads.table_schema import simple_types, spark_schema_text, storable
-from pyspark_kafkalog.loads.writers.lake_files import write_lake_files
+from pyspark_kafkalog.loads.partitioning import Partitioning, directory_values
+from pyspark_kafkalog.loads.table_schema import storable, types_of
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
-from pyspark_kafkalog.loads.writers.task_files import rows_schema
+from pyspark_kafkalog.loads.writers.task_lake_table import Destination, TaskLakeTable, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_kafkalog.loads.transform import Transform
 
-log = logging.getLogger(__name__)
-
-_ATTEMPTS = 10
-_PAUSE_S = 0.2
 _NEWEST_FORMAT = 2
 _EPOCH = date(1970, 1, 1)
 
 
-class TaskIcebergTable(LakeTable):
+class TaskIcebergTable(TaskLakeTable):
     """A name in a pyiceberg catalog: ``namespace.table``. *Not thread-safe.*"""
 
     format = "iceberg"
@@ -54,104 +44,20 @@ class TaskIcebergTable(LakeTable):
         """``catalog``: the name of one in the user's pyiceberg configuration, its properties (``name`` among
         them, else ``default``), or a Catalog. The layout's partitioning applies if the table is created.
         """
-        super().__init__(table)
+        hidden = replace(layout.partitioning, is_hidden=True)
+        super().__init__(table, replace(layout, partitioning=hidden), transform)
         if "." not in table:
             raise InvalidConfig(f"the Iceberg table is {table!r}; it must be namespace.table")
-        self._layout = replace(layout, partitioning=replace(layout.partitioning, is_hidden=True))
-        self._transform = transform
         self._catalog = _catalog(table, catalog)
 
-    def check(self, work: Work) -> None:
-        super().check(work)
-        rows = _widened(rows_schema(work, self._transform))
-        types = simple_types(spark_schema_text(rows))
-        self._layout.partitioning.check(types)
-        self._layout.partitioning.check_types(rows)
-        table = self._load()
-        if table is None:
-            return
-        _refuse_unwritable(self.table, table)
-        partitioning = _partitioning(self.table, table)
-        if self._layout.partitioning.names and self._layout.partitioning != partitioning:
-            raise LoadError(
-                f"{self.table} is partitioned by {_described(table)}, and this load by "
-                f"{list(self._layout.partitioning.names)}: leave partition_by out"
-            )
-        partitioning.check(types)
-        columns = simple_types(spark_schema_text(_arrow_schema(table)))
-        for name, kind in types.items():
-            if name not in columns:
-                raise LoadError(f"{self.table} has no column {name}; it has {', '.join(columns)}")
-            if columns[name] != kind:
-                raise LoadError(f"{self.table}: column {name} is {columns[name]}, and this load has {kind}")
-        if required := [field.name for field in table.schema().fields if field.required]:
-            raise LoadError(f"{self.table}: loads may have nulls in {', '.join(required)}, which is required")
+    @property
+    def _doubtful(self) -> tuple[type[Exception], ...]:
+        return (Exception,)  # of the catalog's client, whichever it is
 
-    def _commits(self, _work: Work) -> list[TableCommit]:
-        table = self._load()
-        return [] if table is None else list(_commits_of(table))
+    def _rows(self, work: Work) -> pa.Schema:
+        return _widened(super()._rows(work))
 
-    def _append(self, work: Work, record: str) -> None:
-        rows = _widened(rows_schema(work, self._transform))
-        table = self._load() or self._create(rows)
-        layout = replace(self._layout, partitioning=_partitioning(self.table, table))
-        schema = _chosen(_arrow_schema(table), rows)
-        place = f"{table.location().rstrip('/')}/data"
-        files = write_lake_files(work, open_store(place), schema, layout, self._transform)
-        self._commit(work, record, [_data_file(table, place, file, layout.partitioning) for file in files])
-
-    def _commit(self, work: Work, record: str, files: Sequence[Any]) -> None:
-        """Look and commit with one handle that does not try again by itself: else two drivers that both
-        looked would append the load twice. What fails in doubt is looked for before it is tried again.
-        """
-        for attempt in range(_ATTEMPTS):
-            table = self._load()
-            if table is None:
-                raise LoadError(f"{self.table} is gone: another program removed it. The plan stays")
-            if self._found(work, _commits_of(table)) is not None:
-                return
-            table.metadata.properties["commit.retry.num-retries"] = "0"  # in memory only
-            try:
-                with table.transaction() as transaction:
-                    update = transaction.update_snapshot(snapshot_properties={ICEBERG_PROPERTY: record})
-                    with update.fast_append() as append:
-                        for file in files:
-                            append.append_data_file(file)
-            except Exception as e:  # of the catalog's client, whichever it is
-                if attempt == _ATTEMPTS - 1:
-                    raise LoadError(f"cannot commit to {self.table}: {_told(e)}; the plan stays") from e
-                log.warning("commit to %s is in doubt, looking again: %s", self.table, _told(e))
-                time.sleep(_PAUSE_S * attempt)
-            else:
-                return
-
-    def _create(self, rows: pa.Schema) -> Any:
-        """The new table, or that which another driver created meanwhile."""
-        from pyiceberg.exceptions import TableAlreadyExistsError
-        from pyiceberg.transforms import DayTransform, HourTransform
-
-        partitioning = self._layout.partitioning
-        namespace = self.table.rpartition(".")[0]
-        try:
-            self._catalog.create_namespace_if_not_exists(namespace)
-            creation = self._catalog.create_table_transaction(self.table, rows)
-            with creation, creation.update_spec() as spec:
-                if partitioning.time is not None:
-                    transform: Any = DayTransform() if partitioning.grain == "day" else HourTransform()
-                    spec.add_field(partitioning.time, transform)
-                for name in partitioning.columns:
-                    spec.add_identity(name)
-        except TableAlreadyExistsError:
-            pass
-        except Exception as e:
-            raise LoadError(f"cannot create {self.table}: {_told(e)}") from e
-        table = self._load()
-        if table is None:
-            raise LoadError(f"{self.table} was created and is gone: does another program drop it?")
-        return table
-
-    def _load(self) -> Any | None:
-        """A fresh handle; None without a table."""
+    def _handle(self) -> Any | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
@@ -159,7 +65,66 @@ class TaskIcebergTable(LakeTable):
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except Exception as e:
-            raise LoadError(f"cannot read {self.table}: {_told(e)}") from e
+            raise LoadError(f"cannot read {self.table}: {told(e)}") from e
+
+    def _commits_of(self, handle: Any) -> Iterator[TableCommit]:
+        """Of the ancestors of the main branch: a snapshot that was rolled back is none."""
+        at = handle.current_snapshot()
+        while at is not None:
+            summary = at.summary.additional_properties if at.summary is not None else {}
+            found = decode_table_commit(
+                at.snapshot_id, summary.get(ICEBERG_PROPERTY), count_of(summary, "added-records")
+            )
+            if found is not None:
+                yield found
+            at = None if at.parent_snapshot_id is None else handle.snapshot_by_id(at.parent_snapshot_id)
+
+    def _columns_of(self, handle: Any) -> dict[str, str]:
+        return types_of(_arrow_schema(handle))
+
+    def _check_table(self, handle: Any, types: dict[str, str]) -> None:
+        _refuse_unwritable(self.table, handle)
+        theirs = _partitioning(self.table, handle)
+        if self._partitioning.names and self._partitioning != theirs:
+            raise LoadError(
+                f"{self.table} is partitioned by {_described(handle)}, and this load by "
+                f"{list(self._partitioning.names)}: leave partition_by out"
+            )
+        theirs.check(types)
+
+    def _create(self, rows: pa.Schema) -> None:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from pyiceberg.transforms import DayTransform, HourTransform
+
+        ours = self._partitioning
+        try:
+            self._catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
+            creation = self._catalog.create_table_transaction(self.table, rows)
+            with creation, creation.update_spec() as spec:
+                if ours.time is not None:
+                    transform: Any = DayTransform() if ours.grain == "day" else HourTransform()
+                    spec.add_field(ours.time, transform)
+                for name in ours.columns:
+                    spec.add_identity(name)
+        except TableAlreadyExistsError:
+            pass
+        except Exception as e:
+            raise LoadError(f"cannot create {self.table}: {told(e)}") from e
+
+    def _destination(self, handle: Any, rows: pa.Schema) -> Destination:
+        layout = replace(self._layout, partitioning=_partitioning(self.table, handle))
+        return Destination(open_store(_data_place(handle)), _chosen(_arrow_schema(handle), rows), layout)
+
+    def _commit_files(
+        self, handle: Any, _work: Work, record: str, files: tuple[WrittenFile, ...], _to: Destination
+    ) -> None:
+        # In memory only: else two drivers that both looked would append the load twice.
+        handle.metadata.properties["commit.retry.num-retries"] = "0"
+        with handle.transaction() as transaction:
+            update = transaction.update_snapshot(snapshot_properties={ICEBERG_PROPERTY: record})
+            with update.fast_append() as append:
+                for file in files:
+                    append.append_data_file(_data_file(handle, file))
 
 
 def _catalog(table: str, given: object) -> Any:
@@ -179,15 +144,11 @@ def _catalog(table: str, given: object) -> Any:
             properties = {str(key): str(value) for key, value in given.items()}
             return load_catalog(properties.pop("name", "default"), **properties)
     except Exception as e:
-        raise LoadError(f"cannot open the catalog of {table}: {_told(e)}") from e
+        raise LoadError(f"cannot open the catalog of {table}: {told(e)}") from e
     raise InvalidConfig(
         f"catalog= is {type(given).__name__}; it must be the name of a pyiceberg catalog, its properties, or "
         "a Catalog"
     )
-
-
-def _told(error: BaseException) -> str:
-    return masked(f"{type(error).__name__}: {str(error).strip()[:300]}")
 
 
 def _refuse_unwritable(name: str, table: Any) -> None:
@@ -196,6 +157,8 @@ def _refuse_unwritable(name: str, table: Any) -> None:
             f"{name} has Iceberg's format version {table.metadata.format_version}; tasks write up to "
             f"{_NEWEST_FORMAT}: use engine='spark' with Iceberg's runtime"
         )
+    if required := [field.name for field in table.schema().fields if field.required]:
+        raise LoadError(f"{name}: loads may have nulls in {', '.join(required)}, which is required")
     location = table.location()
     if location.startswith("hdfs:") and "py-io-impl" not in {**table.io.properties, **table.properties}:
         raise LoadError(
@@ -253,22 +216,11 @@ def _widened(rows: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(pa.int32()) if field.type in small else field for field in rows])
 
 
-def _commits_of(table: Any) -> Iterator[TableCommit]:
-    """The loads in the ancestors of the main branch, newest first: a snapshot that was rolled back is
-    none.
-    """
-    at = table.current_snapshot()
-    while at is not None:
-        summary = at.summary.additional_properties if at.summary is not None else {}
-        found = decode_table_commit(
-            at.snapshot_id, summary.get(ICEBERG_PROPERTY), count_of(summary, "added-records")
-        )
-        if found is not None:
-            yield found
-        at = None if at.parent_snapshot_id is None else table.snapshot_by_id(at.parent_snapshot_id)
+def _data_place(table: Any) -> str:
+    return f"{table.location().rstrip('/')}/data"
 
 
-def _data_file(table: Any, place: str, file: WrittenFile, partitioning: Partitioning) -> Any:
+def _data_file(table: Any, file: WrittenFile) -> Any:
     from pyiceberg.conversions import to_bytes
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
@@ -285,9 +237,9 @@ def _data_file(table: Any, place: str, file: WrittenFile, partitioning: Partitio
                 to[ids[name]] = to_bytes(kind, Decimal(bound) if is_decimal else bound)
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{place}/{file.name}",
+        file_path=f"{_data_place(table)}/{file.name}",
         file_format=FileFormat.PARQUET,
-        partition=Record(*_partition_values(table, file, partitioning)),
+        partition=Record(*_partition_values(table, file)),
         record_count=file.rows,
         file_size_in_bytes=file.bytes,
         column_sizes={ids[name]: column.bytes for name, column in file.columns.items()},
@@ -304,11 +256,11 @@ def _data_file(table: Any, place: str, file: WrittenFile, partitioning: Partitio
     )
 
 
-def _partition_values(table: Any, file: WrittenFile, partitioning: Partitioning) -> Iterable[object]:
+def _partition_values(table: Any, file: WrittenFile) -> Iterator[object]:
     """As Iceberg's metadata hold them, in the order of the table's specification."""
     from pyiceberg.transforms import DayTransform, HourTransform
 
-    texts = partitioning.values(file.name)
+    texts = directory_values(file.name)
     for field in table.spec().fields:
         if isinstance(field.transform, DayTransform | HourTransform):
             day = texts["day"]

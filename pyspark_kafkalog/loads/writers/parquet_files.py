@@ -15,7 +15,7 @@ from pyspark_kafkalog.loads.table_schema import spark_schema_text
 from pyspark_kafkalog.loads.writers.statistics import ColumnStatistics, statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
@@ -39,7 +39,13 @@ class Layout:
 
     partitioning: Partitioning = field(default_factory=Partitioning)
     target_file_bytes: int = TARGET_FILE_BYTES
-    compression: str = "zstd"
+    compression: str = COMPRESSIONS[0]
+
+    @classmethod
+    def of(cls, partitioning: Partitioning, target_file_bytes: int | None, compression: str | None) -> Layout:
+        """With defaults for None."""
+        target = TARGET_FILE_BYTES if target_file_bytes is None else target_file_bytes
+        return cls(partitioning, target, compression or COMPRESSIONS[0])
 
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
@@ -68,6 +74,11 @@ class WrittenFile:
 class ParquetFiles:
     """The files of one task. *Not thread-safe.*"""
 
+    finished: list[WrittenFile]
+    """Those that are whole and durable."""
+    held_bytes: int
+    """Arrow data of rows that are not in row groups yet."""
+
     def __init__(
         self,
         store: FileStore,
@@ -88,9 +99,9 @@ class ParquetFiles:
         self._schema = kept.with_metadata({SPARK_SCHEMA_KEY: spark_schema_text(kept)})
         self._notes = dict(notes)
         self._open: dict[str, _OpenFile] = {}
-        self._held = 0
+        self.held_bytes = 0
         self._count = 0
-        self._finished: list[WrittenFile] = []
+        self.finished = []
 
     def add(self, rows: pa.RecordBatch, first: int, last: int) -> None:
         """Write rows made from the records of offsets ``first`` to ``last``, at the latest in `close`."""
@@ -99,16 +110,11 @@ class ParquetFiles:
         for inside, part in self._layout.partitioning.divide(rows):
             file = self._open.pop(inside, None) or self._new_file(inside)
             self._open[inside] = file  # the last one written to is last
-            self._held += file.add(part, first, last)
+            self.held_bytes += file.add(part, first, last)
             if file.rows_held >= _GROUP_ROWS or file.bytes_held >= _GROUP_BYTES:
                 self._write_group(inside, file)
-            while self._held > _HELD_BYTES:
+            while self.held_bytes > _HELD_BYTES:
                 self._write_group(*max(self._open.items(), key=lambda one: one[1].bytes_held))
-
-    def finished(self) -> Iterator[WrittenFile]:
-        """The files finished since the last call: whole and durable."""
-        done, self._finished = self._finished, []
-        return iter(done)
 
     def close(self) -> None:
         """Finish all files."""
@@ -130,17 +136,17 @@ class ParquetFiles:
         return _OpenFile(name, target, self._schema, self._layout)
 
     def _write_group(self, inside: str, file: _OpenFile) -> None:
-        self._held -= file.bytes_held
+        self.held_bytes -= file.bytes_held
         file.write_group()
         if file.target.bytes >= self._layout.target_file_bytes:
             self._finish(inside)
 
     def _finish(self, inside: str) -> None:
         file = self._open[inside]
-        self._held -= file.bytes_held
+        self.held_bytes -= file.bytes_held
         file.finish(self._notes)
         del self._open[inside]  # not before: `abort` needs it
-        self._finished.append(
+        self.finished.append(
             WrittenFile(
                 file.name,
                 file.target.bytes,

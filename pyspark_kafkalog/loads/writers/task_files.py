@@ -12,7 +12,7 @@ from pyspark_kafkalog.ledger.stores.store import FileStore, side_by_side
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
-from pyspark_kafkalog.loads.table_schema import simple_types, spark_schema_text, storable
+from pyspark_kafkalog.loads.table_schema import storable, types_of
 from pyspark_kafkalog.loads.transform import Transform, transformed_schema
 from pyspark_kafkalog.loads.writers.file_tasks import FileTasks, Written, accepted
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
@@ -21,61 +21,70 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+class TaskWriter:
+    """Lets the tasks of one load write its rows as Parquet files. *Not thread-safe.*"""
+
+    def __init__(self, layout: Layout, transform: Transform | None = None) -> None:
+        self._layout, self._transform = layout, transform
+        self._rows: pa.Schema | None = None
+
+    def rows(self, work: Work) -> pa.Schema:
+        """The schema of the rows. `InvalidConfig` if a column has a type that Spark has not."""
+        if self._rows is None:
+            source = arrow_schema(work.source.row_columns, COLUMNS_07)
+            self._rows = storable(transformed_schema(source, self._transform))
+        return self._rows
+
+    def write(
+        self,
+        work: Work,
+        store: FileStore,
+        inside: str = "",
+        *,
+        schema: pa.Schema | None = None,
+        layout: Layout | None = None,
+        stem: str = "part",
+    ) -> Written:
+        """The files below ``inside`` of the attempts that count. ``stem`` is what their names begin with;
+        ``schema`` and ``layout`` are those of an existing table.
+        """
+        tasks = FileTasks(
+            ranges=RangeTasks.of(work, "offset"),
+            columns=work.source.row_columns,
+            place=store.url,
+            directory=inside,
+            stem=stem,
+            schema=self.rows(work) if schema is None else schema,
+            transform=self._transform,
+            layout=layout or self._layout,
+        )
+        lines = work.engine.run(tasks, len(work.plan.ranges))
+        written = accepted(lines, work.plan, is_whole=self._transform is None)
+        _check_there(store, inside, written.files)
+        return written
+
+
 class TaskFiles:
     """A `FileWriter`. *Not thread-safe.*"""
 
     format = PARQUET
 
     def __init__(self, layout: Layout, transform: Transform | None = None) -> None:
-        self._layout, self._transform = layout, transform
+        self._tasks = TaskWriter(layout, transform)
         self.partitioning = layout.partitioning
 
     def types(self, work: Work) -> Mapping[str, str]:
-        return simple_types(spark_schema_text(rows_schema(work, self._transform)))
+        return types_of(self._tasks.rows(work))
 
     def write(self, work: Work, store: FileStore, inside: str) -> LoadOutput:
-        schema = rows_schema(work, self._transform)
-        self.partitioning.check_types(schema)
-        written = write_files(work, store, inside, schema, self._layout, self._transform)
+        self.partitioning.check_types(self._tasks.rows(work))
+        written = self._tasks.write(work, store, inside)
         owner = output_files.read_claim(store.location)
         if owner is None:
             raise LoadError(f"no load owns {store.location}: {output_files.CLAIM} is missing")
         files = [OutputFile(one.name, one.bytes, one.rows, one.crc32c) for one in written.files]
         in_order = tuple(sorted(files, key=lambda file: file.name))
         return LoadOutput(owner.path, inside, in_order, PARQUET, wrote=written.rows)
-
-
-def rows_schema(work: Work, transform: Transform | None) -> pa.Schema:
-    """That of the rows which tasks write. `InvalidConfig` if a column has a type that Spark has not."""
-    source = arrow_schema(work.source.row_columns, COLUMNS_07)
-    return storable(transformed_schema(source, transform))
-
-
-def write_files(
-    work: Work,
-    store: FileStore,
-    inside: str,
-    schema: pa.Schema,
-    layout: Layout,
-    transform: Transform | None,
-    *,
-    stem: str = "part",
-) -> Written:
-    """Let tasks write the rows to files below ``inside``; returns those of the attempts that count."""
-    tasks = FileTasks(
-        RangeTasks.of(work, "offset"),
-        work.source.row_columns,
-        store.url,
-        inside,
-        stem,
-        schema,
-        transform,
-        layout,
-    )
-    lines = work.engine.run(tasks, len(work.plan.ranges))
-    written = accepted(lines, work.plan, is_whole=transform is None)
-    _check_there(store, inside, written.files)
-    return written
 
 
 def _check_there(store: FileStore, inside: str, files: Iterable[WrittenFile]) -> None:

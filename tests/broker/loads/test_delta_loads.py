@@ -150,7 +150,7 @@ def test_a_commit_that_never_succeeds_is_told(lake: Lake, monkeypatch: pytest.Mo
         raise OSError("no route to host")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
-    monkeypatch.setattr("pyspark_kafkalog.loads.writers.delta_table._PAUSE_S", 0)
+    monkeypatch.setattr("pyspark_kafkalog.loads.writers.task_lake_table._PAUSE_S", 0)
     with pytest.raises(LoadError, match=r"cannot commit to .*: no route to host; the plan stays"):
         lake.run()
     monkeypatch.undo()

@@ -175,7 +175,7 @@ def test_a_commit_that_never_succeeds_is_told(lake: Lake, monkeypatch: pytest.Mo
         raise OSError("no route to host")
 
     monkeypatch.setattr(UpdateSnapshot, "fast_append", fail)
-    monkeypatch.setattr("pyspark_kafkalog.loads.writers.iceberg_table._PAUSE_S", 0)
+    monkeypatch.setattr("pyspark_kafkalog.loads.writers.task_lake_table._PAUSE_S", 0)
     with pytest.raises(
         LoadError, match=r"cannot commit to db\.events: OSError: no route to host; the plan stays"
     ):
@@ -275,7 +275,7 @@ def test_what_tasks_cannot_write_is_refused_by_name_before_anything_is_read(lake
         ),
         ({"catalog": 7}, "catalog= is int; it must be the name of a pyiceberg catalog"),
         ({"catalog": "nowhere"}, "cannot open the catalog of db.events: .*NOWHERE"),
-        ({"catalog": None}, "no catalog= needs Spark, and this load has none"),
+        ({"catalog": None}, "a table without catalog= needs Spark, and this load has none"),
         ({"engine": "spark"}, "catalog= is for tasks that write, and engine='spark' for Spark's writers"),
     ],
 )

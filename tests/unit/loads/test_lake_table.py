@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from pyspark_kafkalog.loads.lake_table import DeltaTable
+from pyspark_kafkalog.loads.writers.spark_tables import SparkDeltaTable
 
 
 class Refusing:
@@ -33,7 +33,7 @@ class Refusing:
 def test_only_a_table_that_is_not_there_has_no_loads(condition: str, is_missing: bool) -> None:
     session: Any = Refusing(condition)
     if is_missing:
-        assert DeltaTable("/lake/flights")._commits(session) == []
+        assert SparkDeltaTable("/lake/flights")._commits(session) == []
         return
     with pytest.raises(AnalysisException):
-        DeltaTable("/lake/flights")._commits(session)
+        SparkDeltaTable("/lake/flights")._commits(session)

@@ -105,10 +105,10 @@ def test_an_attempt_elsewhere_that_was_first_wins_and_the_second_undoes_its_rows
         class Slow(RangeTasks):
             """It looks, finds nothing, and only then somebody else writes all."""
 
-            def copy(self, *args: Any) -> Any:
+            def read(self, *args: Any, **named: Any) -> Any:
                 if not other:
                     other.extend(either.another_attempt(current))
-                return super().copy(*args)
+                return super().read(*args, **named)
 
         other: list[bool] = []
         slow = replace(tasks, ranges=Slow(**vars(tasks.ranges)))

@@ -12,8 +12,7 @@ import pytest
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, ReceiptMismatch
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.loads.writers import file_tasks
-from pyspark_kafkalog.loads.writers.file_tasks import accepted
+from pyspark_kafkalog.loads.writers.file_tasks import accepted, with_schema
 from pyspark_kafkalog.loads.writers.parquet_files import WrittenFile
 from tests.support.ledger.plans import begun
 
@@ -67,11 +66,11 @@ def test_rows_are_those_that_were_read_unless_they_were_transformed(plan: Plan) 
 def test_a_transformation_that_changes_its_columns_is_told_which(plan: Plan) -> None:
     schema = pa.schema({"n": pa.int32(), "t": pa.string()})
     good = pa.record_batch({"n": pa.array([1], pa.int64()), "t": pa.array(["x"])})
-    assert file_tasks._cast(good, schema).schema == schema
+    assert with_schema(good, schema).schema == schema
     with pytest.raises(InvalidConfig, match="returned columns n for some records and n, t for none"):
-        file_tasks._cast(good.select(["n"]), schema)
+        with_schema(good.select(["n"]), schema)
     large = pa.record_batch({"n": pa.array([2**40]), "t": pa.array(["x"])})
     with pytest.raises(
         InvalidConfig, match="returned column n as int64 for some records and as int32 for none"
     ):
-        file_tasks._cast(large, schema)
+        with_schema(large, schema)

@@ -47,9 +47,9 @@ def test_a_file_is_what_is_said_of_it(tmp_path: Path) -> None:
     writing.add(rows(range(5)), 0, 4)
     writing.add(rows([]), 0, 0)
     writing.add(rows(range(7, 9)), 7, 8)
-    assert list(writing.finished()) == []
+    assert writing.finished == []
     writing.close()
-    (file,) = writing.finished()
+    (file,) = writing.finished
     data = (tmp_path / "load" / "part-c000.zstd.parquet").read_bytes()
     assert replace(file, columns={}) == WrittenFile(
         "part-c000.zstd.parquet", len(data), 7, crc32c(data), 0, 8, {}
@@ -87,7 +87,7 @@ def test_groups_end_by_rows_and_bytes_and_files_by_what_lies_on_disk(
         writing.add(rows(range(start, start + 50)), start, start + 49)
     writing.add(rows(range(1000, 1010), size=4000), 1000, 1009)  # 40,000 bytes
     writing.close()
-    found = list(writing.finished())
+    found = writing.finished
     read = [pq.read_metadata(tmp_path / "load" / file.name) for file in found]
     groups = [[one.row_group(n).num_rows for n in range(one.num_row_groups)] for one in read]
     assert groups == [[100] * 4, [100] * 4, [100, 100, 10]]
@@ -100,10 +100,10 @@ def test_open_files_are_held_to_a_size_and_a_number(tmp_path: Path, monkeypatch:
     writing = files(tmp_path, partitioning=Partitioning(("topic",)))
     for number, topic in enumerate("abcabdcae" * 3):
         writing.add(rows([number], topic, size=2000), number, number)
-        assert writing._held <= 10_000
+        assert writing.held_bytes <= 10_000
         assert len(writing._open) <= 3
     writing.close()
-    found = list(writing.finished())
+    found = writing.finished
     assert len({*names(found)}) == len(found) > 5
     assert {file.name.partition("/")[0] for file in found} == {f"topic={one}" for one in "abcde"}
     read = [pq.ParquetFile(tmp_path / "load" / file.name).read() for file in found]
