@@ -11,38 +11,25 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
-import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.load import Load
 from tests.support.datasource.spark_topics import Topic
+from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient
 
-Row = tuple[int, int]
+pytestmark = pytest.mark.usefixtures("tasks_here")
 
 
-class Lake:
-    """Loads of one topic, which has 0-9 in partition 0 and 10-14 in partition 1, into one Delta table."""
+class Lake(LocalLake):
+    """A Delta table."""
 
-    def __init__(self, servers: str, topic: Topic, root: Path) -> None:
-        self.topic, self.offsets, self.path = topic, root / "offsets", str(root / "table")
-        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "subscribe": topic.name}
+    @property
+    def path(self) -> str:
+        return str(self.root / "table")
 
-    def load(self, **options: Any) -> Load:
-        return kafkalog.load(None, name="events", offsets=self.offsets, **{**self.options, **options})
-
-    def run(self, options: dict[str, Any] | None = None, **how: Any) -> Load:
-        with self.load(**(options or {})) as load:
-            load.write_delta(self.path, **how)
-        return load
-
-    def unfinished(self) -> None:
-        """A load that is in the table, and whose driver died before its commit."""
-        with pytest.raises(ZeroDivisionError), self.load() as load:  # noqa: PT012
-            load.write_delta(self.path)
-            raise ZeroDivisionError
+    def write(self, load: Load, **how: Any) -> None:
+        load.write_delta(self.path, **how)
 
     @property
     def table(self) -> DeltaTable:
@@ -52,18 +39,9 @@ class Lake:
         return sorted(int(value) for value in pa.table(self.table.to_pyarrow_table())["value"].to_pylist())
 
 
-@pytest.fixture(autouse=True)
-def tasks_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process: `test_local_loads` starts others."""
-    monkeypatch.setattr(LocalEngine, "run", lambda _, task, count: [s for n in range(count) for s in task(n)])
-
-
 @pytest.fixture
 def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
-    rows = Topic(client, topic)
-    rows.add(*range(10), partition=0)
-    rows.add(*range(10, 15), partition=1)
-    return Lake(running_broker.bootstrap_servers, rows, tmp_path)
+    return Lake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
 
 
 def test_each_load_is_one_commit_of_the_table(lake: Lake) -> None:
@@ -73,10 +51,7 @@ def test_each_load_is_one_commit_of_the_table(lake: Lake) -> None:
     assert commit is not None
     assert (commit.mode, commit.records, commit.outputs[0].evidence["version"]) == ("sink", 1, 2)
     assert lake.values() == list(range(16))
-    assert (
-        lake.table.transaction_version(f"kafkalog:events:{Ledger.at(lake.offsets, 'events').identity()[:12]}")
-        == 2
-    )
+    assert lake.table.transaction_version(f"kafkalog:events:{lake.ledger.identity()[:12]}") == 2
     found = pa.table(lake.table.get_add_actions(flatten=True))
     newest = found.filter(pc.field("num_records") == 1).to_pylist()[0]
     assert (newest["min.offset"], newest["max.offset"], newest["null_count.key"]) == (10, 10, None)
@@ -177,7 +152,7 @@ def test_what_was_rewound_must_leave_the_table_first(lake: Lake) -> None:
     lake.run()
     lake.topic.add(15)
     lake.run()
-    Ledger.at(lake.offsets, "events").rewind(1, "a rewind")
+    lake.ledger.rewind(1, "a rewind")
     with pytest.raises(
         LoadError, match="holds load 2 of 'events', in its version 2, and the ledger was rewound"
     ):

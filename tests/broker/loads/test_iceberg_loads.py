@@ -18,28 +18,26 @@ from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.transforms import BucketTransform
 
-import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
-from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.load import Load
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.loads.iceberg_threads import end_threads
+from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient
+
+pytestmark = pytest.mark.usefixtures("tasks_here")
 
 NAME = "db.events"
 
 
-class Lake:
-    """Loads of one topic, which has 0-9 in partition 0 and 10-14 in partition 1, into one Iceberg table."""
+class Lake(LocalLake):
+    """An Iceberg table in a catalog of its own."""
 
-    def __init__(self, servers: str, topic: Topic, root: Path) -> None:
-        self.topic, self.offsets = topic, root / "offsets"
-        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "subscribe": topic.name}
-        self.properties = {
-            "name": "test", "type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}/lake",
-        }  # fmt: skip
+    @property
+    def properties(self) -> dict[str, str]:
+        places = {"uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/lake"}
+        return {"name": "test", "type": "sql", **places}
 
     @property
     def catalog(self) -> Catalog:
@@ -49,19 +47,8 @@ class Lake:
     def table(self) -> Table:
         return self.catalog.load_table(NAME)
 
-    def load(self, **options: Any) -> Load:
-        return kafkalog.load(None, name="events", offsets=self.offsets, **{**self.options, **options})
-
-    def run(self, options: dict[str, Any] | None = None, **how: Any) -> Load:
-        with self.load(**(options or {})) as load:
-            load.write_iceberg(NAME, catalog=self.properties, **how)
-        return load
-
-    def unfinished(self) -> None:
-        """A load that is in the table, and whose driver died before its commit."""
-        with pytest.raises(ZeroDivisionError), self.load() as load:  # noqa: PT012
-            load.write_iceberg(NAME, catalog=self.properties)
-            raise ZeroDivisionError
+    def write(self, load: Load, **how: Any) -> None:
+        load.write_iceberg(NAME, catalog=self.properties, **how)
 
     def values(self) -> list[int]:
         return sorted(int(value) for value in self.table.scan().to_arrow()["value"].to_pylist())
@@ -76,18 +63,9 @@ def threads_ended() -> Iterator[None]:
     end_threads()
 
 
-@pytest.fixture(autouse=True)
-def tasks_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process: `test_local_loads` starts others."""
-    monkeypatch.setattr(LocalEngine, "run", lambda _, task, count: [s for n in range(count) for s in task(n)])
-
-
 @pytest.fixture
 def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
-    rows = Topic(client, topic)
-    rows.add(*range(10), partition=0)
-    rows.add(*range(10, 15), partition=1)
-    return Lake(running_broker.bootstrap_servers, rows, tmp_path)
+    return Lake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
 
 
 def test_each_load_is_one_snapshot_with_statistics_and_without_a_name_mapping(lake: Lake) -> None:
@@ -292,7 +270,7 @@ def test_a_catalog_of_the_users_and_loads_of_a_rewound_ledger(lake: Lake) -> Non
         load.write_iceberg(NAME, catalog=catalog)
     lake.topic.add(15)
     lake.run()
-    Ledger.at(lake.offsets, "events").rewind(1, "a rewind")
+    lake.ledger.rewind(1, "a rewind")
     with pytest.raises(
         LoadError, match=r"holds load 2 of 'events', in its version \d+, and the ledger was rewound"
     ):

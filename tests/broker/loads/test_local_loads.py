@@ -26,30 +26,22 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.output_files import verify_outputs
 from tests.support.datasource.spark_topics import Topic
+from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient
 from tests.support.until import until
 
 ROOT = Path(__file__).parents[3]
 
 
-class Lake:
-    """Loads of one topic, which has 0-9 in partition 0 and 10-14 in partition 1, into one table."""
-
-    def __init__(self, servers: str, topic: Topic, root: Path) -> None:
-        self.topic, self.offsets, self.table = topic, root / "offsets", root / "table"
-        self.options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "subscribe": topic.name}
+class Lake(LocalLake):
+    """Files as its table."""
 
     @property
-    def ledger(self) -> Ledger:
-        return Ledger.at(self.offsets, "events")
+    def table(self) -> Path:
+        return self.root / "table"
 
-    def load(self, **options: Any) -> Load:
-        return kafkalog.load(None, name="events", offsets=self.offsets, **{**self.options, **options})
-
-    def run(self, options: dict[str, Any] | None = None, **how: Any) -> Load:
-        with self.load(**(options or {})) as load:
-            load.write_parquet(self.table, **how)
-        return load
+    def write(self, load: Load, **how: Any) -> None:
+        load.write_parquet(self.table, **how)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         """The published rows, in order."""
@@ -59,10 +51,7 @@ class Lake:
 
 @pytest.fixture
 def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
-    rows = Topic(client, topic)
-    rows.add(*range(10), partition=0)
-    rows.add(*range(10, 15), partition=1)
-    return Lake(running_broker.bootstrap_servers, rows, tmp_path)
+    return Lake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
 
 
 def values(numbers: Any, load: int = 1) -> list[tuple[bytes, int]]:

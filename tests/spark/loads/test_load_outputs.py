@@ -37,6 +37,9 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
         "load int, n int",
         [*((1, n) for n in range(10)), (2, 10), (2, 11)],
     )
+    without_spark = kafkalog.read_load(None, lake.table).read_all()
+    assert without_spark["n"].to_pylist() == [*range(12)]
+    assert without_spark["load"].to_pylist() == [1] * 10 + [2] * 2
     (first, second) = (out for commit in lake.ledger.history() for out in commit.outputs)
     assert (first.format, first.rows, second.rows) == ("orc", 10, 2)
     file = Path(second.path, second.directory, second.files[0].name)
@@ -129,6 +132,8 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
     lake.topic.add(5)
     run()
     found = kafkalog.read_dead(lake.spark, "events", offsets=lake.offsets)
+    without_spark = kafkalog.read_dead(None, "events", offsets=lake.offsets).read_all()
+    assert sorted(without_spark["reason"].to_pylist()) == sorted(row.reason for row in found.collect())
     assert_rows(
         found.select("key", "value", "topic", "partition", "offset", "headers", "reason", "load"),
         "key binary, value binary, topic string, partition int, offset bigint, "

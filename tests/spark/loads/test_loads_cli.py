@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 from pyspark_kafkalog.datasource.batch.load_planning import begin
@@ -20,6 +19,7 @@ from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import KafkaCluster
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import load
+from pyspark_kafkalog.loads.reading import read_load
 from tests.support.datasource.spark_topics import Topic
 
 
@@ -51,8 +51,9 @@ class CommandLine:
         return self("load", *to, *arguments)
 
     def values(self, number: int) -> list[int]:
-        found = ds.dataset(self.table / f"load={number:08d}").to_table(["value"])
-        return sorted(int(value) for value in found["value"].to_pylist())
+        """What a load published: an attempt that failed may have left files beside it."""
+        found = read_load(None, self.table).read_all().select(["load", "value"]).to_pylist()
+        return sorted(int(row["value"]) for row in found if row["load"] == number)
 
 
 @pytest.fixture
