@@ -23,55 +23,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_ORIGINAL = ("key", "value", "topic", "partition", "offset", "timestamp")
-_WHERE_THERE = ("headers", "timestampType", "broker", "innerIndex")
+ORIGINAL = ("key", "value", "topic", "partition", "offset", "timestamp")
+"""Columns that dead letters have always."""
+WHERE_THERE = ("headers", "timestampType", "broker", "innerIndex")
+"""Others that they have where the load reads them."""
 _NAMED_COUNT = 3
 DIRECTORY = "dead"
 
 
-class DeadLetters:
-    """The target of dead letters. *Not thread-safe.* Each run writes its own, like `FileTable`."""
+class DeadLimit:
+    """The most dead letters that a load may have: a number, or a share of the records read."""
 
-    mode = "dir"
-
-    def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
-        """Records with a ``reason`` that is not null are dead; ``max_dead`` is a number, or a share."""
-        share = isinstance(max_dead, float)
-        if max_dead is not None and (max_dead < 0 or (share and max_dead >= 1)):
+    def __init__(self, max_dead: float | None) -> None:
+        """None is no limit. Raises `InvalidConfig`."""
+        self.is_share = isinstance(max_dead, float)
+        if max_dead is not None and (max_dead < 0 or (self.is_share and max_dead >= 1)):
             raise InvalidConfig(
                 f"max_dead is {max_dead}; it must be a number of records, or a share from 0.0 to below 1.0"
             )
-        self._reason, self._max = reason, max_dead
-        self._files = FileTable(path_of(ledger), SparkFiles())
+        self.limit = max_dead
 
-    def check(self, work: Work) -> None:
-        if any(done.format not in (PARQUET, ORC) for done in work.before):
-            raise LoadError(
-                "call dead_letters before write_sql, write_delta and write_iceberg: what these write stays "
-                "if there are too many dead letters, and a corrected query would not write it again"
-            )
-        missing = [name for name in (*_ORIGINAL, self._reason) if name not in work.rows.columns]
-        if missing:
-            raise InvalidConfig(
-                f"dead letters need the original record: columns {', '.join(missing)} are missing; there are "
-                f"{', '.join(work.rows.columns)}"
-            )
-        if isinstance(self._max, float) and not work.has_receipts:
-            raise InvalidConfig(
-                "max_dead as a share needs receipts, and receipts=False: give a number of records"
-            )
-        self._files.check(self._dead(work))
-
-    def find(self, work: Work, /) -> LoadOutput | None:
-        return self._files.find(work)
-
-    def write(self, work: Work) -> LoadOutput:
-        written = self._files.write(self._dead(work))
-        dead, limit = written.rows or 0, self._max
+    def check(self, work: Work, written: LoadOutput) -> None:
+        """Raise `TooManyDead` if these are too many."""
+        dead, limit = written.rows or 0, self.limit
         if limit is None or dead == 0:
-            return written
+            return
         allowed, said = limit, f"max_dead={limit}"
-        if isinstance(limit, float):
+        if self.is_share:
             read = sum(r.records for r in work.ledger.receipts(work.plan))
             allowed, said = limit * read, f"max_dead={limit} of {read} records"
         if dead > allowed:
@@ -81,10 +59,49 @@ class DeadLetters:
                 f"{'; '.join(_reasons(written))}. They are in {where}; the plan stays: correct the query, or "
                 "raise max_dead, and load again"
             )
+
+
+class DeadLetters:
+    """The target of dead letters that Spark writes. *Not thread-safe.* Each run writes its own, like
+    `FileTable`.
+    """
+
+    mode = "dir"
+
+    def __init__(self, ledger: Ledger, reason: str, max_dead: float | None) -> None:
+        """Records with a ``reason`` that is not null are dead."""
+        self._reason, self._limit = reason, DeadLimit(max_dead)
+        self._files = FileTable(path_of(ledger), SparkFiles())
+
+    def check(self, work: Work) -> None:
+        if any(done.format not in (PARQUET, ORC) for done in work.before):
+            raise LoadError(
+                "call dead_letters before write_sql, write_delta and write_iceberg: what these write stays "
+                "if there are too many dead letters, and a corrected query would not write it again"
+            )
+        missing = [name for name in (*ORIGINAL, self._reason) if name not in work.rows.columns]
+        if missing:
+            raise InvalidConfig(
+                f"dead letters need the original record: columns {', '.join(missing)} are missing; there are "
+                f"{', '.join(work.rows.columns)}"
+            )
+        if self._limit.is_share and not work.has_receipts:
+            raise InvalidConfig(
+                "max_dead as a share needs receipts, and receipts=False: give a number of records"
+            )
+        self._files.check(self._dead(work))
+
+    def find(self, work: Work, /) -> tuple[LoadOutput, ...]:
+        return self._files.find(work)
+
+    def write(self, work: Work) -> tuple[LoadOutput, ...]:
+        written = self._files.write(self._dead(work))
+        for one in written:
+            self._limit.check(work, one)
         return written
 
     def _dead(self, work: Work) -> Work:
-        columns = [*_ORIGINAL, *(name for name in _WHERE_THERE if name in work.rows.columns)]
+        columns = [*ORIGINAL, *(name for name in WHERE_THERE if name in work.rows.columns)]
         dead = work.rows.where(f"`{self._reason}` IS NOT NULL")
         return replace(work, frame=dead.selectExpr(*columns, f"`{self._reason}` AS reason"), is_whole=False)
 

@@ -70,12 +70,16 @@ class Target(Protocol):
         """Raise `InvalidConfig` or `LoadError` if the rows cannot be written, before writing any."""
         ...
 
-    def find(self, work: Work, /) -> LoadOutput | None:
-        """The complete, durable output of an earlier attempt at this plan, which lacks only the commit."""
+    def find(self, work: Work, /) -> tuple[LoadOutput, ...]:
+        """The complete, durable outputs of an earlier attempt at this plan, which lack only the commit; empty
+        if there are none.
+        """
         ...
 
-    def write(self, work: Work, /) -> LoadOutput:
-        """Write the rows; repeatable for the same plan. After `LoadError` the plan stays pending."""
+    def write(self, work: Work, /) -> tuple[LoadOutput, ...]:
+        """Write the rows, and their dead letters; repeatable for the same plan. After `LoadError` the plan
+        stays pending.
+        """
         ...
 
 
@@ -89,9 +93,14 @@ class FileWriter(Protocol):
         """The rows' columns before they are divided, with Spark's names of their types."""
         ...
 
-    def write(self, work: Work, store: FileStore, inside: str, /) -> LoadOutput:
+    def check(self, work: Work, /) -> None:
+        """Raise `InvalidConfig` or `LoadError` if it cannot write, whatever the table."""
+        ...
+
+    def write(self, work: Work, store: FileStore, inside: str, /) -> tuple[LoadOutput, ...]:
         """Write files below the directory ``inside``; returns those that are whole, durable, and of one
-        attempt. Raises `ReceiptMismatch` if their rows are not those that were read or written.
+        attempt, and dead letters. Raises `ReceiptMismatch` if their rows are not those that were read or
+        written.
         """
         ...
 
@@ -105,13 +114,14 @@ class FileTable:
         self._store = output_files.table_store(path)
         self._writer = writer
 
-    def find(self, _work: Work, /) -> LoadOutput | None:
+    def find(self, _work: Work, /) -> tuple[LoadOutput, ...]:
         """None: files that no commit lists are written again."""
-        return None
+        return ()
 
     def check(self, work: Work) -> None:
         if work.spark is not None:
             give_spark_keys(work.spark, self._store.location)
+        self._writer.check(work)
         types = self._writer.types(work)
         self._writer.partitioning.check(types)
         claimed = output_files.claim_path(self._store.location, work.ledger, self._writer.format)
@@ -122,7 +132,7 @@ class FileTable:
             )
         self._check_table(claimed.path, work, types)
 
-    def write(self, work: Work) -> LoadOutput:
+    def write(self, work: Work) -> tuple[LoadOutput, ...]:
         return self._writer.write(work, self._store, output_files.load_directory(work.plan.number, work.run))
 
     def _check_table(self, path: str, work: Work, types: Mapping[str, str]) -> None:

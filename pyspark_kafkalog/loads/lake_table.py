@@ -158,8 +158,9 @@ class LakeTable(ABC):
                 f"{self.table} was written in this block already: union the frames and write once"
             )
 
-    def find(self, work: Work) -> LoadOutput | None:
-        return self._found(work, self._commits(work))
+    def find(self, work: Work) -> tuple[LoadOutput, ...]:
+        found = self._found(work, self._commits(work))
+        return () if found is None else (found,)
 
     def _found(self, work: Work, commits: Iterable[TableCommit]) -> LoadOutput | None:
         found = commit_of_plan(self.table, commits, work.ledger, work.plan)
@@ -170,10 +171,10 @@ class LakeTable(ABC):
             evidence["rows"] = found.rows
         return LoadOutput(self.table, format=self.format, evidence=evidence)
 
-    def write(self, work: Work) -> LoadOutput:
+    def write(self, work: Work) -> tuple[LoadOutput, ...]:
         self._append(work, encode_table_commit(work.ledger, work.plan, work.run))
         output = self.find(work)
-        if output is None:
+        if not output:
             raise LoadError(
                 f"{self.table} has no commit of load {work.plan.number} after writing it: the plan "
                 "stays. Does another writer of the same name, or a trigger, change its history?"

@@ -37,6 +37,7 @@ from pyspark_kafkalog.loads.output_files import give_spark_keys
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.loads.reading import option_texts
 from pyspark_kafkalog.loads.sql.database import LOAD_COLUMN
+from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.parquet_files import Layout
 from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
 from pyspark_kafkalog.loads.writers.spark_tables import SparkDeltaTable, SparkIcebergTable
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from pyspark_kafkalog.loads.sql.database import Connect
-    from pyspark_kafkalog.loads.transform import Transform
+    from pyspark_kafkalog.loads.transform import Decode, Transform
 
 log = logging.getLogger(__name__)
 
@@ -261,8 +262,8 @@ class Load:
         )
         target.check(work)
         found = target.find(work)
-        self._found_count += found is not None
-        self._outputs.append(target.write(work) if found is None else found)
+        self._found_count += len(found)
+        self._outputs += found or target.write(work)
         if not isinstance(target, DeadLetters):  # the other outputs determine the mode
             self._modes.append(target.mode)
 
@@ -272,7 +273,9 @@ class Load:
         df: DataFrame | None = None,
         *,
         format: str = PARQUET,
+        decode: Decode | None = None,
         transform: Transform | None = None,
+        max_dead: float | None = None,
         partition_by: str | Sequence[str] = (),
         partition_by_time: str | None = None,
         grain: str = "day",
@@ -287,9 +290,11 @@ class Load:
         or with ``grain="hour"`` by hour, in UTC.
 
         The tasks write Parquet themselves, records do not pass through the JVM, unless there are ``df`` or
-        ``options`` of Spark's writer; ``engine`` forces either way. ``transform`` turns each Arrow batch that
-        a task reads into the rows to write. ``target_file_bytes`` is by default 128 MiB, ``compression``
-        zstd.
+        ``options`` of Spark's writer; ``engine`` forces either way. ``decode``, for example
+        ``decoding.json_values(...)``, decodes each Arrow batch that a task reads; what it cannot decode
+        becomes a dead letter, of which there may be ``max_dead``, as in `dead_letters`. ``transform`` turns
+        the batch, decoded, into the rows to write. ``target_file_bytes`` is by default 128 MiB,
+        ``compression`` zstd.
 
         Raises `InvalidConfig` if the path is of an unknown store, a column is called ``load`` or ``kl_run``,
         or the arguments contradict each other; `LoadError` if the path belongs to another load, was written
@@ -298,11 +303,17 @@ class Load:
         """
         texts = option_texts(options, self.write_files)
         of_spark = {"df=": df, f"format={format}": None if format == PARQUET else format, **texts}
-        of_tasks = {"transform=": transform, "target_file_bytes=": target_file_bytes}
+        of_tasks = {
+            "decode=": decode,
+            "transform=": transform,
+            "max_dead=": max_dead,
+            "target_file_bytes=": target_file_bytes,
+        }
         partitioning = Partitioning.of(partition_by, partition_by_time, grain)
         writer: FileWriter
         if self._is_for_tasks(os.fspath(path), engine, of_spark, of_tasks):
-            writer = TaskFiles(Layout.of(partitioning, target_file_bytes, compression), transform)
+            layout = Layout.of(partitioning, target_file_bytes, compression)
+            writer = TaskFiles(layout, RowFunctions(decode, transform), max_dead)
         else:
             texts |= {} if compression is None else {"compression": compression}
             writer = SparkFiles(format, partitioning, texts)
@@ -321,7 +332,9 @@ class Load:
         table: str,
         df: DataFrame | None = None,
         *,
+        decode: Decode | None = None,
         transform: Transform | None = None,
+        max_dead: float | None = None,
         partition_by: str | Sequence[str] = (),
         partition_by_time: str | None = None,
         grain: str = "day",
@@ -344,7 +357,9 @@ class Load:
         texts = option_texts(options, self.write_delta)
         of_spark = {"df=": df, f"the name {table}": None if "/" in table else table, **texts}
         of_tasks = {
+            "decode=": decode,
             "transform=": transform,
+            "max_dead=": max_dead,
             "partition_by_time=": partition_by_time,
             "compression=": compression,
             "target_file_bytes=": target_file_bytes,
@@ -356,7 +371,7 @@ class Load:
 
             partitioning = Partitioning.of(partition_by, partition_by_time, grain)
             layout = Layout.of(partitioning, target_file_bytes, compression)
-            target = TaskDeltaTable(table, layout, transform, storage_options)
+            target = TaskDeltaTable(table, layout, RowFunctions(decode, transform), max_dead, storage_options)
         else:
             target = SparkDeltaTable(table, partition_by, texts)
         self.write(target, df)
@@ -367,7 +382,9 @@ class Load:
         df: DataFrame | None = None,
         *,
         catalog: object | None = None,
+        decode: Decode | None = None,
         transform: Transform | None = None,
+        max_dead: float | None = None,
         partition_by: str | Sequence[str] = (),
         partition_by_time: str | None = None,
         grain: str = "day",
@@ -386,7 +403,9 @@ class Load:
         of_spark = {"df=": df, "a table without catalog=": table if catalog is None else None, **texts}
         of_tasks = {
             "catalog=": catalog,
+            "decode=": decode,
             "transform=": transform,
+            "max_dead=": max_dead,
             "partition_by_time=": partition_by_time,
             "compression=": compression,
             "target_file_bytes=": target_file_bytes,
@@ -397,7 +416,7 @@ class Load:
 
             partitioning = Partitioning.of(partition_by, partition_by_time, grain)
             layout = Layout.of(partitioning, target_file_bytes, compression)
-            target = TaskIcebergTable(table, catalog, layout, transform)
+            target = TaskIcebergTable(table, catalog, layout, RowFunctions(decode, transform), max_dead)
         else:
             target = SparkIcebergTable(table, partition_by, texts)
         self.write(target, df)

@@ -44,7 +44,7 @@ from pyspark_kafkalog.loads.sql.offset_tables import (
     range_row,
 )
 from pyspark_kafkalog.loads.sql.reconcile import clean_table
-from pyspark_kafkalog.loads.transform import Transform, transformed, transformed_schema
+from pyspark_kafkalog.loads.transform import RowFunctions, Transform, transformed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,7 +214,7 @@ class SqlTable:
             self._check_columns(session, schema)
             clean_table(tables, work.ledger, claim, work.plan.parent)
 
-    def find(self, work: Work, /) -> LoadOutput | None:
+    def find(self, work: Work, /) -> tuple[LoadOutput, ...]:
         rows = self._rows(work)
         planned_ranges = {range_key(planned): planned for planned in work.plan.ranges}
         for row in rows:
@@ -225,16 +225,16 @@ class SqlTable:
                     "another table"
                 )
         if len(rows) < len(planned_ranges):
-            return None
+            return ()
         for row in rows:
             planned = planned_ranges[row.range]
             receipt = work.ledger.receipt(work.plan, planned) if work.has_receipts else None
             if receipt is None and work.has_receipts:
-                return None  # the commit needs it: the task reads again
+                return ()  # the commit needs it: the task reads again
             check_same_range(self.database, row, work.plan, planned, receipt)
-        return self._output(rows)
+        return (self._output(rows),)
 
-    def write(self, work: Work, /) -> LoadOutput:
+    def write(self, work: Work, /) -> tuple[LoadOutput, ...]:
         if work.is_whole:
             work.engine.run(self.tasks(work), len(work.plan.ranges))
         else:
@@ -252,7 +252,7 @@ class SqlTable:
                 f"ranges are not in {self.database.name}, first {named}. Do driver and executors reach the "
                 "same database?"
             )
-        return self._output(rows)
+        return (self._output(rows),)
 
     def tasks(self, work: Work) -> SqlTasks:
         return SqlTasks(RangeTasks.of(work), self.database, self.table, self._load_column, self._transform)
@@ -305,7 +305,8 @@ class SqlTable:
 
         if not work.is_whole:
             return work.rows.limit(0).toArrow().schema
-        return transformed_schema(arrow_schema(work.source.row_columns, COLUMNS_07), self._transform)
+        columns = arrow_schema(work.source.row_columns, COLUMNS_07)
+        return RowFunctions(transform=self._transform).schema(columns)
 
     def _check_columns(self, session: DatabaseSession, schema: pa.Schema) -> None:
         column = self._load_column

@@ -22,13 +22,12 @@ from pyspark_kafkalog.loads.lake_table import (
 )
 from pyspark_kafkalog.loads.partitioning import directory_values
 from pyspark_kafkalog.loads.table_schema import simple_types
+from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 from pyspark_kafkalog.loads.writers.task_lake_table import Destination, TaskLakeTable, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_kafkalog.loads.transform import Transform
 
 _FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "timestampNtz", "vacuumProtocolCheck"})
 """Writer features that a plain append of files satisfies."""
@@ -43,13 +42,14 @@ class TaskDeltaTable(TaskLakeTable):
         self,
         table: str,
         layout: Layout,
-        transform: Transform | None = None,
+        functions: RowFunctions,
+        max_dead: float | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """The layout's partitioning must be that of an existing table. ``storage_options`` are those of
         deltalake, added to the settings of our stores.
         """
-        super().__init__(table, layout, transform)
+        super().__init__(table, layout, functions, max_dead)
         self._store = open_store(table)
         self._options = dict(storage_options or {})
         self._library = _library(table)

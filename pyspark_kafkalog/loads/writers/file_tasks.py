@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, ReceiptMismat
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
-from pyspark_kafkalog.loads.transform import Transform, transformed
+from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.dead_files import DeadPlace
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, ParquetFiles, WrittenFile
 from pyspark_kafkalog.loads.writers.statistics import ColumnStatistics
 
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_DEAD_HELD_BYTES = 16 << 20
+
+
 @dataclass(frozen=True)
 class FileTasks:
     """Pickled into each task. ``place`` is the table's URL, ``directory`` the load's in it. ``schema`` is
-    that of the rows, which ``transform`` makes of ``columns``; the tasks of ``ranges`` also read the
-    offset.
+    that of the rows, which ``functions`` make of ``columns``; the tasks of ``ranges`` also read the offset
+    and what ``dead`` letters have, which there are only where records are decoded.
     """
 
     ranges: RangeTasks
@@ -37,8 +41,9 @@ class FileTasks:
     directory: str
     stem: str
     schema: pa.Schema
-    transform: Transform | None
+    functions: RowFunctions
     layout: Layout
+    dead: DeadPlace | None
 
     def __call__(self, index: int) -> list[str]:
         """Write the files of range ``index``."""
@@ -51,28 +56,50 @@ class FileTasks:
         }
         stem = f"{self.stem}-{index:05d}-{attempt}"
         files = ParquetFiles(open_store(self.place), self.directory, stem, self.schema, self.layout, notes)
+        letters = (
+            None if self.dead is None else dead_letter_files(self.dead, f"part-{index:05d}-{attempt}", notes)
+        )
 
         def write(batch: pa.RecordBatch) -> int:
             first, last = _bounds(batch)
-            made = self._rows_of(batch)
+            made, reasons = self.functions.of(batch.select(self.columns))
             for rows in made:
-                files.add(rows, first, last)
+                files.add(
+                    rows if rows.schema.equals(self.schema) else with_schema(rows, self.schema), first, last
+                )
+            if letters is not None and reasons is not None:
+                letters.add(_dead(batch, reasons, letters.schema), first, last)
             return sum(rows.num_rows for rows in made)
 
         try:
             receipt, count = ranges.read(index, write, run=ranges.run)
             files.close()
+            if letters is not None:
+                letters.close()
         finally:
             files.abort()
+            if letters is not None:
+                letters.abort()
         ranges.leave(receipt, index)
+        dead = [] if letters is None else letters.finished
         lines = [_line(index, attempt, file=asdict(file)) for file in files.finished]
+        lines += [_line(index, attempt, dead=asdict(file)) for file in dead]
         span = {"start": planned.start, "end": planned.end}
         end = {"files": len(lines), "rows": count, "records": receipt.records, **span}
         return [*lines, _line(index, attempt, end=end)]
 
-    def _rows_of(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        made = transformed(batch.select(self.columns), self.transform)
-        return [one if one.schema.equals(self.schema) else with_schema(one, self.schema) for one in made]
+
+def dead_letter_files(dead: DeadPlace, stem: str, notes: Mapping[str, str]) -> ParquetFiles:
+    return ParquetFiles(
+        open_store(dead.url), dead.directory, stem, dead.schema, Layout(), notes, _DEAD_HELD_BYTES
+    )
+
+
+def _dead(batch: pa.RecordBatch, reasons: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    original = batch.select(schema.names[:-1]).columns
+    return pa.RecordBatch.from_arrays([*original, reasons], schema=schema).filter(reasons.is_valid())
 
 
 def _bounds(batch: pa.RecordBatch) -> tuple[int, int]:
@@ -113,21 +140,23 @@ def _file(said: dict[str, Any]) -> WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the tasks of a plan wrote together."""
+    """What the tasks of a plan wrote together; ``dead`` are files of dead letters."""
 
     files: tuple[WrittenFile, ...]
+    dead: tuple[WrittenFile, ...]
     rows: int
 
 
 def accepted(lines: Iterable[str], plan: Plan, *, is_whole: bool) -> Written:
     """The files of one attempt for each range. Raises `IncompleteLoad` if the attempts do not tile the
-    plan, and `ReceiptMismatch` if, with ``is_whole``, they have other rows than they read.
+    plan, and `ReceiptMismatch` if, with ``is_whole``, their rows and dead letters are not what they read.
     """
     said: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         one = json.loads(line)
         said[one["range"]][one["attempt"]].append(one)
     files: list[WrittenFile] = []
+    letters: list[WrittenFile] = []
     rows = 0
     for index, planned in enumerate(plan.ranges):
         where = f"load {plan.number}: {planned.key} [{planned.start}, {planned.end})"
@@ -141,10 +170,15 @@ def accepted(lines: Iterable[str], plan: Plan, *, is_whole: bool) -> Written:
                 f"{where}: its task read [{end['start']}, {end['end']}) and wrote {end['files']} files, "
                 f"of which {len(written)} are known"
             )
-        found = [_file(one["file"]) for one in written]
-        count = sum(file.rows for file in found)
-        if is_whole and not end["records"] == end["rows"] == count:
-            raise ReceiptMismatch(f"{where}: its task read {end['records']} records and wrote {count} rows")
+        found = [_file(one["file"]) for one in written if "file" in one]
+        dead = [_file(one["dead"]) for one in written if "dead" in one]
+        count, dead_count = (sum(file.rows for file in some) for some in (found, dead))
+        if is_whole and (end["records"], end["rows"]) != (count + dead_count, count):
+            raise ReceiptMismatch(
+                f"{where}: its task read {end['records']} records and wrote {count} rows and {dead_count} "
+                "dead letters"
+            )
         files += found
+        letters += dead
         rows += end["rows"]
-    return Written(tuple(files), rows)
+    return Written(tuple(files), tuple(letters), rows)

@@ -21,13 +21,12 @@ from pyspark_kafkalog.loads.lake_table import (
 )
 from pyspark_kafkalog.loads.partitioning import Partitioning, directory_values
 from pyspark_kafkalog.loads.table_schema import storable, types_of
+from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 from pyspark_kafkalog.loads.writers.task_lake_table import Destination, TaskLakeTable, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_kafkalog.loads.transform import Transform
 
 _NEWEST_FORMAT = 2
 _EPOCH = date(1970, 1, 1)
@@ -39,13 +38,18 @@ class TaskIcebergTable(TaskLakeTable):
     format = "iceberg"
 
     def __init__(
-        self, table: str, catalog: object, layout: Layout, transform: Transform | None = None
+        self,
+        table: str,
+        catalog: object,
+        layout: Layout,
+        functions: RowFunctions,
+        max_dead: float | None = None,
     ) -> None:
         """``catalog``: the name of one in the user's pyiceberg configuration, its properties (``name`` among
         them, else ``default``), or a Catalog. The layout's partitioning applies if the table is created.
         """
         hidden = replace(layout.partitioning, is_hidden=True)
-        super().__init__(table, replace(layout, partitioning=hidden), transform)
+        super().__init__(table, replace(layout, partitioning=hidden), functions, max_dead)
         if "." not in table:
             raise InvalidConfig(f"the Iceberg table is {table!r}; it must be namespace.table")
         self._catalog = _catalog(table, catalog)

@@ -25,8 +25,10 @@ COMPRESSIONS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none")
 _GROUP_ROWS = 1_000_000
 _GROUP_BYTES = 64 << 20
 """A row group ends at this many rows, or bytes of Arrow data."""
-_HELD_BYTES = 128 << 20
-"""Limit of Arrow data in all open files of a task; beyond it the largest is written."""
+_HELD_BYTES = 112 << 20
+"""Limit of Arrow data in all open files of a task, but for its dead letters; beyond it the largest is
+written.
+"""
 _OPEN_FILES = 200
 """Limit of a task's open files, each of which has a descriptor."""
 
@@ -76,6 +78,8 @@ class ParquetFiles:
 
     finished: list[WrittenFile]
     """Those that are whole and durable."""
+    schema: pa.Schema
+    """That of the rows."""
     held_bytes: int
     """Arrow data of rows that are not in row groups yet."""
 
@@ -87,6 +91,7 @@ class ParquetFiles:
         schema: pa.Schema,
         layout: Layout,
         notes: Mapping[str, str],
+        most_held_bytes: int = _HELD_BYTES,
     ) -> None:
         """``schema`` is that of the rows, ``stem`` what this task's file names begin with; ``notes`` go into
         each footer.
@@ -96,6 +101,8 @@ class ParquetFiles:
         self._store, self._directory, self._stem = store, directory, stem
         self._layout = layout
         kept = pa.schema([schema.field(name) for name in layout.partitioning.in_files(schema)])
+        self.schema = schema
+        self._most_held_bytes = most_held_bytes
         self._schema = kept.with_metadata({SPARK_SCHEMA_KEY: spark_schema_text(kept)})
         self._notes = dict(notes)
         self._open: dict[str, _OpenFile] = {}
@@ -113,7 +120,7 @@ class ParquetFiles:
             self.held_bytes += file.add(part, first, last)
             if file.rows_held >= _GROUP_ROWS or file.bytes_held >= _GROUP_BYTES:
                 self._write_group(inside, file)
-            while self.held_bytes > _HELD_BYTES:
+            while self.held_bytes > self._most_held_bytes:
                 self._write_group(*max(self._open.items(), key=lambda one: one[1].bytes_held))
 
     def close(self) -> None:

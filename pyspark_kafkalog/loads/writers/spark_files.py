@@ -34,7 +34,10 @@ class SparkFiles:
     def types(self, work: Work) -> Mapping[str, str]:
         return simple_types(work.rows.schema.json())
 
-    def write(self, work: Work, store: FileStore, inside: str) -> LoadOutput:
+    def check(self, work: Work) -> None:
+        """Spark checks its options as it writes."""
+
+    def write(self, work: Work, store: FileStore, inside: str) -> tuple[LoadOutput, ...]:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -50,7 +53,7 @@ class SparkFiles:
         wrote, is_counted = observed.get["rows"], work.is_whole and work.has_receipts
         read = sum(r.records for r in work.ledger.receipts(work.plan)) if is_counted else None
         check_rows(work.plan.number, f"{store.location}/{inside}", read, wrote, written.rows)
-        return replace(written, wrote=wrote)
+        return (replace(written, wrote=wrote),)
 
 
 def check_rows(number: int, place: str, read: int | None, wrote: int, rows: int | None) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
-from pyspark_kafkalog.errors import LoadError, ReceiptMismatch
+from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import PARQUET, LoadOutput, OutputFile
+from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore, side_by_side
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.table_schema import storable, types_of
-from pyspark_kafkalog.loads.transform import Transform, transformed_schema
+from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.dead_files import DeadFiles
 from pyspark_kafkalog.loads.writers.file_tasks import FileTasks, Written, accepted
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 
@@ -24,15 +26,32 @@ if TYPE_CHECKING:
 class TaskWriter:
     """Lets the tasks of one load write its rows as Parquet files. *Not thread-safe.*"""
 
-    def __init__(self, layout: Layout, transform: Transform | None = None) -> None:
-        self._layout, self._transform = layout, transform
+    dead: tuple[LoadOutput, ...]
+    """The dead letters of what was written or found last."""
+
+    def __init__(self, layout: Layout, functions: RowFunctions, max_dead: float | None = None) -> None:
+        """``max_dead`` is as in `DeadLimit`."""
+        self._layout, self._functions = layout, functions
         self._rows: pa.Schema | None = None
+        if functions.decode is None and max_dead is not None:
+            raise InvalidConfig("max_dead= limits the dead letters of decode=, which is missing")
+        self._letters = None if functions.decode is None else DeadFiles(max_dead)
+        self.dead = ()
+
+    def check(self, work: Work) -> None:
+        """Raise `InvalidConfig` or `LoadError` if tasks cannot write."""
+        if self._letters is not None:
+            self._letters.check(work)
+
+    def find_dead(self, work: Work, run: str) -> None:
+        """Dead letters of an earlier run whose rows are there already."""
+        self.dead = () if self._letters is None else self._letters.found(work, run)
 
     def rows(self, work: Work) -> pa.Schema:
         """The schema of the rows. `InvalidConfig` if a column has a type that Spark has not."""
         if self._rows is None:
             source = arrow_schema(work.source.row_columns, COLUMNS_07)
-            self._rows = storable(transformed_schema(source, self._transform))
+            self._rows = storable(self._functions.schema(source))
         return self._rows
 
     def write(
@@ -48,19 +67,24 @@ class TaskWriter:
         """The files below ``inside`` of the attempts that count. ``stem`` is what their names begin with;
         ``schema`` and ``layout`` are those of an existing table.
         """
+        letters = self._letters
         tasks = FileTasks(
-            ranges=RangeTasks.of(work, "offset"),
+            ranges=RangeTasks.of(work, "offset", *(letters.columns(work) if letters else ())),
             columns=work.source.row_columns,
             place=store.url,
             directory=inside,
             stem=stem,
             schema=self.rows(work) if schema is None else schema,
-            transform=self._transform,
+            functions=self._functions,
             layout=layout or self._layout,
+            dead=None if letters is None else letters.place(work),
         )
         lines = work.engine.run(tasks, len(work.plan.ranges))
-        written = accepted(lines, work.plan, is_whole=self._transform is None)
+        written = accepted(lines, work.plan, is_whole=self._functions.transform is None)
         _check_there(store, inside, written.files)
+        if tasks.dead is not None and letters is not None:
+            _check_there(open_store(tasks.dead.url), tasks.dead.directory, written.dead)
+            self.dead = letters.accept(work, output_of(written.dead))
         return written
 
 
@@ -69,22 +93,32 @@ class TaskFiles:
 
     format = PARQUET
 
-    def __init__(self, layout: Layout, transform: Transform | None = None) -> None:
-        self._tasks = TaskWriter(layout, transform)
+    def __init__(self, layout: Layout, functions: RowFunctions, max_dead: float | None = None) -> None:
+        self._tasks = TaskWriter(layout, functions, max_dead)
         self.partitioning = layout.partitioning
+
+    def check(self, work: Work) -> None:
+        self._tasks.check(work)
 
     def types(self, work: Work) -> Mapping[str, str]:
         return types_of(self._tasks.rows(work))
 
-    def write(self, work: Work, store: FileStore, inside: str) -> LoadOutput:
+    def write(self, work: Work, store: FileStore, inside: str) -> tuple[LoadOutput, ...]:
         self.partitioning.check_types(self._tasks.rows(work))
         written = self._tasks.write(work, store, inside)
         owner = output_files.read_claim(store.location)
         if owner is None:
             raise LoadError(f"no load owns {store.location}: {output_files.CLAIM} is missing")
-        files = [OutputFile(one.name, one.bytes, one.rows, one.crc32c) for one in written.files]
-        in_order = tuple(sorted(files, key=lambda file: file.name))
-        return LoadOutput(owner.path, inside, in_order, PARQUET, wrote=written.rows)
+        return (
+            *self._tasks.dead,
+            LoadOutput(owner.path, inside, output_of(written.files), PARQUET, wrote=written.rows),
+        )
+
+
+def output_of(files: Iterable[WrittenFile]) -> tuple[OutputFile, ...]:
+    """As a commit lists them."""
+    noted = [OutputFile(one.name, one.bytes, one.rows, one.crc32c) for one in files]
+    return tuple(sorted(noted, key=lambda file: file.name))
 
 
 def _check_there(store: FileStore, inside: str, files: Iterable[WrittenFile]) -> None:

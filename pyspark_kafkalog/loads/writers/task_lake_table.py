@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.lake_table import SHORT_IDENTITY, LakeTable, TableCommit
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.loads.table_schema import types_of
+from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 from pyspark_kafkalog.loads.writers.task_files import TaskWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pyspark_kafkalog.loads.transform import Transform
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,11 @@ class Destination(NamedTuple):
 class TaskLakeTable(LakeTable):
     """*Not thread-safe.* A ``handle`` is the library's object for the table as it was when it was opened."""
 
-    def __init__(self, table: str, layout: Layout, transform: Transform | None) -> None:
+    def __init__(self, table: str, layout: Layout, functions: RowFunctions, max_dead: float | None) -> None:
+        """``max_dead`` is as in `DeadLimit`."""
         super().__init__(table)
         self._layout = layout
-        self._tasks = TaskWriter(layout, transform)
+        self._tasks = TaskWriter(layout, functions, max_dead)
 
     @property
     def _partitioning(self) -> Partitioning:
@@ -53,6 +54,7 @@ class TaskLakeTable(LakeTable):
 
     def check(self, work: Work) -> None:
         super().check(work)
+        self._tasks.check(work)
         rows = self._rows(work)
         types = types_of(rows)
         self._partitioning.check(types)
@@ -68,6 +70,12 @@ class TaskLakeTable(LakeTable):
                 raise LoadError(f"{self.table} has no column {name}; it has {', '.join(theirs)}")
             if theirs[name] != kind:
                 raise LoadError(f"{self.table}: column {name} is {theirs[name]}, and this load has {kind}")
+
+    def find(self, work: Work) -> tuple[LoadOutput, ...]:
+        found = super().find(work)
+        for one in found:
+            self._tasks.find_dead(work, str(one.evidence["run"]))
+        return (*self._tasks.dead, *found) if found else ()
 
     def _commits(self, _work: Work) -> list[TableCommit]:
         handle = self._handle()

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
+from pyspark_kafkalog.decoding.avro_decoder import AvroDecoder, AvroFormat
 from pyspark_kafkalog.decoding.schema_registry import Schema
 from tests.support.examples import examples
 from tests.support.formats.avro_bytes import avro_bytes

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat, arrow_types
+from pyspark_kafkalog.decoding.avro_decoder import AvroDecoder, AvroFormat, arrow_types
 from pyspark_kafkalog.decoding.schema_registry import (
     RegistryError,
     Schema,

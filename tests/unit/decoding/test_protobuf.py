@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder, ProtobufFormat
+from pyspark_kafkalog.decoding.protobuf_decoder import ProtobufDecoder, ProtobufFormat
 from pyspark_kafkalog.errors import InvalidConfig
 
 FIELD = descriptor_pb2.FieldDescriptorProto

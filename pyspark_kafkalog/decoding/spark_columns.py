@@ -1,26 +1,20 @@
-"""The functions for users: from a column of bytes to a column ``struct<value, reason>``. ``reason`` says why
-a value was not decoded. Python decodes Avro and Protobuf by Arrow batch; Spark itself decodes JSON.
+"""Spark's columns: from a column of bytes to a column ``struct<value, reason>``. ``reason`` says why a value
+was not decoded. Python decodes Avro and Protobuf by Arrow batch; Spark itself decodes JSON.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.decoding.schema_registry import HEADER_BYTES
+from pyspark_kafkalog.decoding.value_formats import Format, avro_format, decoder_of, protobuf_format
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
-
-    from pyspark_kafkalog.decoding.avro_values import AvroFormat
-    from pyspark_kafkalog.decoding.protobuf_values import ProtobufFormat
-    from pyspark_kafkalog.decoding.schema_registry import Schema
 
 _CORRUPT = "_kafkalog_corrupt"
 
@@ -45,21 +39,14 @@ def avro(
         InvalidConfig: a schema is invalid or has no column type.
         RegistryError: the registry cannot be reached.
     """
-    from pyspark_kafkalog.decoding.avro_values import AvroFormat, parsed
-
-    reader = _reader(schema, registry, subject)
-    _, stages = parsed(reader)
-    return _decoded(column, AvroFormat(reader, registry, _writers(writers), framed), stages[-1])
+    return _decoded(column, avro_format(schema, registry, subject, writers, framed))
 
 
 def protobuf(
     column: Column | str, descriptors: str | os.PathLike[str], message: str, *, framed: bool = True
 ) -> Column:
     """Decode Protobuf: ``message`` (full name) in a file of ``protoc --descriptor_set_out``, read now."""
-    from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder, ProtobufFormat
-
-    format = ProtobufFormat(_bytes_of(descriptors), message, framed)
-    return _decoded(column, format, ProtobufDecoder(format).kind)
+    return _decoded(column, protobuf_format(descriptors, message, framed))
 
 
 def json(column: Column | str, schema: StructType | str, *, framed: bool = False) -> Column:
@@ -106,7 +93,7 @@ def json(column: Column | str, schema: StructType | str, *, framed: bool = False
     return f.struct(whole.alias("value"), reason.alias("reason"))
 
 
-def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa.DataType) -> Column:
+def _decoded(column: Column | str, format: Format) -> Column:
     import pyarrow as pa
     import pyspark
     from pyspark.sql import types as t
@@ -121,61 +108,16 @@ def _decoded(column: Column | str, format: AvroFormat | ProtobufFormat, kind: pa
     from pyspark.sql.pandas.types import from_arrow_type
 
     result = t.StructType(
-        [t.StructField("value", from_arrow_type(kind)), t.StructField("reason", t.StringType())]
+        [
+            t.StructField("value", from_arrow_type(decoder_of(format).kind)),
+            t.StructField("reason", t.StringType()),
+        ]
     )
 
     def decode(values: pa.Array) -> pa.Array:
-        return _decoder(format)(values)
+        return decoder_of(format)(values)
 
     # Spark evaluates the type hints, and accepts strings only if the module has pyarrow.
     decode.__annotations__ = {"values": pa.Array, "return": pa.Array}
     decoded: Column = arrow_udf(decode, result)(column)  # type: ignore[call-overload]
     return decoded
-
-
-@cache
-def _decoder(format: AvroFormat | ProtobufFormat) -> Callable[[pa.Array], pa.StructArray]:
-    """Decoders cache schemas. One per format and process: tasks run here one after the other."""
-    from pyspark_kafkalog.decoding.avro_values import AvroDecoder, AvroFormat
-    from pyspark_kafkalog.decoding.protobuf_values import ProtobufDecoder
-
-    return AvroDecoder(format) if isinstance(format, AvroFormat) else ProtobufDecoder(format)
-
-
-def _reader(schema: str | os.PathLike[str] | None, registry: str | None, subject: str | None) -> Schema:
-    from pyspark_kafkalog.decoding.schema_registry import Registry, Schema
-
-    if (schema is None) == (subject is None):
-        raise InvalidConfig("give schema=..., or subject=... to take it from the registry")
-    if schema is not None:
-        return Schema(_text(schema))
-    if registry is None:
-        raise InvalidConfig(f"subject={subject!r} needs registry=..., the URL of the schema registry")
-    return Registry(registry).latest(str(subject))
-
-
-def _text(schema: str | os.PathLike[str]) -> str:
-    if isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"'):
-        return schema
-    try:
-        return Path(schema).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise InvalidConfig(f"the schema cannot be read: {e}") from e
-
-
-def _writers(given: str | os.PathLike[str] | Mapping[int, str] | None) -> tuple[tuple[int, str], ...]:
-    if given is None:
-        return ()
-    if isinstance(given, Mapping):
-        return tuple(sorted(given.items()))
-    found = {int(file.stem): _text(file) for file in Path(given).glob("*.avsc") if file.stem.isdecimal()}
-    if not found:
-        raise InvalidConfig(f"{os.fspath(given)} has no schemas: expected are files <id>.avsc")
-    return tuple(sorted(found.items()))
-
-
-def _bytes_of(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as e:
-        raise InvalidConfig(f"the descriptors cannot be read: {e}") from e
