@@ -1,6 +1,6 @@
 """``kafkalog history``, ``verify``, ``gc``, ``rewind`` and ``compact``: the ledgers of loads.
 
-Only ``compact`` starts Spark, and commands import only what they need, so that they start fast.
+Only ``compact`` can start Spark, and commands import only what they need, so that they start fast.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,12 +20,12 @@ from pyspark_kafkalog.cli.arguments import (
     AsJson,
     ClusterCommands,
     Servers,
-    duration_ms,
     examples,
     offsets_in_file,
     parse_time,
     quantity,
 )
+from pyspark_kafkalog.cli.housekeeping import KEPT_FOR, collect_garbage, compact_tables
 from pyspark_kafkalog.cli.load import Name, Offsets, source_options, started_spark, unit_of
 from pyspark_kafkalog.cli.terminal_output import counted, show, size, words
 from pyspark_kafkalog.errors import InvalidConfig
@@ -221,7 +222,9 @@ def gc(
     name: Name,
     offsets: Offsets,
     keep: Annotated[int, typer.Option(min=1, help="Leave this many loads, the newest, as they are.")] = 1,
-    older_than: Annotated[str, typer.Option(help="Minimum age of removed files: 7d, 12h, 30m, 0s.")] = "7d",
+    older_than: Annotated[
+        str, typer.Option(help="Minimum age of removed files: 7d, 12h, 30m, 0s.")
+    ] = KEPT_FOR,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
     """Remove what is no longer needed: receipts and marks of committed loads, which are summed up first, and
@@ -229,37 +232,7 @@ def gc(
 
     Plans, commits, files of rewound loads and all that belongs to a pending plan are kept.
     """
-    ledger = open_ledger(name, offsets)
-    from contextlib import nullcontext
-
-    from pyspark_kafkalog.clock import SYSTEM_CLOCK
-    from pyspark_kafkalog.ledger.ledger import clean
-    from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
-
-    now_ms, age_ms = SYSTEM_CLOCK.time_ms(), duration_ms(older_than, "--older-than")
-    with nullcontext() if dry_run else ledger.hold("gc"):
-        found = clean(ledger, keep, dry_run=dry_run)
-        tables = removable_files(ledger, now_ms - age_ms)
-        if not dry_run:
-            for table in tables:
-                remove_files(ledger, table, now_ms)
-    for one in found:
-        if one.kept:
-            words(f"load {one.number} keeps its receipts: {one.kept}")
-    gone = [one for one in found if not one.kept]
-    receipts, marks = sum(one.receipts for one in gone), sum(one.marks for one in gone)
-    done = "would remove" if dry_run else "removed"
-    typer.echo(
-        f"{done} {counted(receipts, 'receipt')} and {counted(marks, 'mark')} of {counted(len(gone), 'load')}"
-    )
-    for table in tables:
-        if table.refused:
-            words(f"{table.location}: nothing is removed there: {table.refused}")
-        if count := len(table.unlisted) + len(table.replaced):
-            typer.echo(f"{done} {counted(count, 'file')} with {size(table.bytes)} from {table.location}")
-        if table.young_count:
-            young = counted(table.young_count, "file")
-            words(f"{table.location}: {young} younger than {older_than} not removed")
+    collect_garbage(open_ledger(name, offsets), keep, older_than, dry_run=dry_run)
 
 
 _SIZE_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -439,12 +412,16 @@ def compact(
     offsets: Offsets,
     to: Annotated[str | None, typer.Option(help="Only files in this directory.")] = None,
     target_size: Annotated[str, typer.Option(help="Size of the new files: 64MB, 128MB, 1GB.")] = "128MB",
-    master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
+    master: Annotated[
+        str | None,
+        typer.Option(help="Run in Spark with this master, 'local[*]' for example; else in processes here."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be merged.")] = False,
 ) -> None:
     """Merge the small files of many loads into a few large ones, with one commit per directory.
 
-    Rows and their load numbers stay the same. The replaced files stay until `gc` removes them.
+    Rows and their load numbers stay the same. The replaced files stay until `gc` removes them. ORC needs
+    --master.
     """
     ledger, target = open_ledger(name, offsets), _bytes(target_size)
     small = _small(ledger, to, target)
@@ -454,14 +431,8 @@ def compact(
         typer.echo("nothing to compact")
     if dry_run or not small:
         return
-    from pyspark_kafkalog.loads.compaction import compact as compact_files
-
-    with started_spark(master) as spark:
-        for path, _, _ in small:
-            commit = compact_files(spark, path, offsets, target_bytes=target)
-            if commit is not None:
-                (new,) = commit.outputs
-                typer.echo(f"commit {commit.number}: {counted(len(new.files), 'file')} in {new.place}")
+    with nullcontext() if master is None else started_spark(master) as spark:
+        compact_tables(spark, [path for path, _, _ in small], offsets, target)
 
 
 def _small(ledger: Ledger, to: str | None, target: int) -> list[tuple[str, int, int]]:

@@ -103,6 +103,9 @@ def load(
     grace: Annotated[
         str, typer.Option(help="With --every: how long a load may go on after SIGTERM; its plan stays.")
     ] = "20s",
+    compact_every: Annotated[
+        str | None, typer.Option(help="With --every: run `compact` and `gc` as often as this (1h).")
+    ] = None,
 ) -> None:
     """Load new records into Parquet or ORC files or a database table, exactly once.
 
@@ -119,7 +122,10 @@ def load(
         raise typer.BadParameter(
             "0s would ask the brokers without a pause; give 1s or more", param_hint="--every"
         )
+    if every_ms is None and compact_every is not None:
+        raise typer.BadParameter("goes with --every", param_hint="--compact-every")
     grace_ms = duration_ms(grace, "--grace")
+    compact_ms = None if compact_every is None else duration_ms(compact_every, "--compact-every")
 
     def new_target() -> Target:
         return target_of(
@@ -131,7 +137,7 @@ def load(
     if every_ms is None:
         loads.run_once(master)
     else:
-        loads.run_every(every_ms / 1000, grace_ms / 1000, master)
+        loads.run_every(every_ms, grace_ms, master, compact_ms)
 
 
 def source_options(
@@ -198,10 +204,11 @@ def target_of(
     from pyspark_kafkalog.loads.file_table import FileTable
 
     if file_format == PARQUET:
+        from pyspark_kafkalog.loads.transform import RowFunctions
         from pyspark_kafkalog.loads.writers.parquet_files import Layout
         from pyspark_kafkalog.loads.writers.task_files import TaskFiles
 
-        return FileTable(to, TaskFiles(Layout.of(partitioning, None, compression)))
+        return FileTable(to, TaskFiles(Layout.of(partitioning, None, compression), RowFunctions()))
     from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
 
     if master is None:
@@ -241,14 +248,33 @@ class Loads:
         with started_spark(master) as spark:
             self._run(spark, report)
 
-    def run_every(self, every_s: float, grace_s: float, master: str | None) -> None:
-        """Run loads until SIGTERM, with a line for each that loaded something."""
+    def run_every(self, every_ms: int, grace_ms: int, master: str | None, compact_ms: int | None) -> None:
+        """Run loads until SIGTERM, with a line for each that loaded something, and compact in between."""
         from pyspark_kafkalog.loads.schedule import ended_by_signal, repeat
+
+        compacted = time.monotonic()
+
+        def run() -> None:
+            nonlocal compacted
+            self._run(spark, report_line)
+            if compact_ms is not None and time.monotonic() >= compacted + compact_ms / 1000:
+                compacted = time.monotonic()
+                self._compact(spark)
 
         with ExitStack() as stack:
             spark = None if master is None else stack.enter_context(started_spark(master))
-            ended = stack.enter_context(ended_by_signal(grace_s))
-            repeat(lambda: self._run(spark, report_line), every_s, ended, words)
+            ended = stack.enter_context(ended_by_signal(grace_ms / 1000))
+            repeat(run, every_ms / 1000, ended, words)
+
+    def _compact(self, spark: SparkSession | None) -> None:
+        from pyspark_kafkalog.cli.housekeeping import KEPT_FOR, collect_garbage, compact_tables
+        from pyspark_kafkalog.ledger.archive import live_outputs
+        from pyspark_kafkalog.ledger.ledger import Ledger
+
+        ledger = Ledger.at(self.offsets, self.name)
+        paths = dict.fromkeys(out.path for _, out in live_outputs(ledger.lineage()))
+        compact_tables(spark, paths, self.offsets)
+        collect_garbage(ledger, keep=1, older_than=KEPT_FOR)
 
     def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
         from pyspark_kafkalog.loads.load import load as begin_load

@@ -22,8 +22,7 @@ _NO_OBJECT = "not a JSON object"
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """``fields`` are those of an object. With ``framed``, Confluent's header comes first; its id is ignored.
-    """
+    """``fields`` are an object's. With ``framed`` Confluent's header comes first; its id is ignored."""
 
     fields: pa.Schema
     framed: bool = False

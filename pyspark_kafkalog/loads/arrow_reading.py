@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 1 << 16
-_LOAD = "load"
+LOAD = "load"
+"""The column with the number of each row's load."""
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,8})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -30,28 +31,33 @@ def arrow_table(store: FileStore, format: str, files: Sequence[str], after: int)
     import pyarrow as pa
 
     directories = [_values(file) for file in files]
-    kinds = {name: _kind([one.get(name) for one in directories]) for name in directories[0] if name != _LOAD}
-    own = [field for field in _schema_of(store, format, files[0]) if field.name != _LOAD]
+    kinds = {name: _kind([one.get(name) for one in directories]) for name in directories[0] if name != LOAD}
+    own = [field for field in schema_of(store, format, files[0]) if field.name != LOAD]
     made = [pa.field(name, kind) for name, kind in kinds.items()]
-    schema = pa.schema([*own, *made, pa.field(_LOAD, pa.int32())])
+    schema = pa.schema([*own, *made, pa.field(LOAD, pa.int32())])
     return pa.RecordBatchReader.from_batches(schema, _rows(store, format, files, schema, after))
 
 
 def _rows(
     store: FileStore, format: str, files: Sequence[str], schema: pa.Schema, after: int
 ) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     for file in files:
-        named = _values(file)
-        for batch in _batches(store, format, file):
-            there = dict(zip(batch.schema.names, batch.columns, strict=True))
-            columns = [_column(field, there, named, batch.num_rows) for field in schema]
-            rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-            if named.get(_LOAD) is None and after:  # a compaction has rows of many loads
-                rows = rows.filter(pc.greater(rows.column(_LOAD), after))
-            yield rows
+        is_of_many = _values(file).get(LOAD) is None  # a compaction has rows of many loads
+        for rows in batches_of(store, format, file, schema):
+            yield rows.filter(pc.greater(rows.column(LOAD), after)) if is_of_many and after else rows
+
+
+def batches_of(store: FileStore, format: str, file: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """One file's rows with these columns: its own, or of its directories; those of neither are null."""
+    import pyarrow as pa
+
+    named = _values(file)
+    for batch in _batches(store, format, file):
+        there = dict(zip(batch.schema.names, batch.columns, strict=True))
+        columns = [_column(field, there, named, batch.num_rows) for field in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _column(
@@ -72,8 +78,8 @@ def _column(
     return pa.repeat(pa.scalar(value, field.type), count)
 
 
-def _schema_of(store: FileStore, format: str, file: str) -> pa.Schema:
-    """That of one file, with times in UTC where Spark wrote them in its old form."""
+def schema_of(store: FileStore, format: str, file: str) -> pa.Schema:
+    """That of one file, with its metadata; times are in UTC where Spark wrote them in its old form."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -86,7 +92,8 @@ def _schema_of(store: FileStore, format: str, file: str) -> pa.Schema:
         columns = map(found.schema.column, range(len(found.schema)))
         old = {column.path for column in columns if column.physical_type == "INT96"}
         utc = pa.timestamp("us", tz="UTC")
-        return pa.schema([one.with_type(utc) if one.name in old else one for one in found.schema_arrow])
+        fields = [one.with_type(utc) if one.name in old else one for one in found.schema_arrow]
+        return pa.schema(fields, found.schema_arrow.metadata)
 
 
 def _batches(store: FileStore, format: str, file: str) -> Iterator[pa.RecordBatch]:

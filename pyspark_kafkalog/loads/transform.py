@@ -29,6 +29,11 @@ class RowFunctions:
     decode: Decode | None = None
     transform: Transform | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows are records as they came."""
+        return self.decode is None and self.transform is None
+
     def schema(self, columns: pa.Schema) -> pa.Schema:
         """That of the rows, by one empty batch."""
         import pyarrow as pa

@@ -5,26 +5,25 @@ are durable, and so is its receipt.
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, ReceiptMismatch
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.attempts import ended_attempts, files_of, line_of, lines_of
 from pyspark_kafkalog.loads.writers.dead_files import DeadPlace
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, ParquetFiles, WrittenFile
-from pyspark_kafkalog.loads.writers.statistics import ColumnStatistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_DEAD = "dead"
 _DEAD_HELD_BYTES = 16 << 20
 
 
@@ -55,20 +54,21 @@ class FileTasks:
             "kafkalog.partition": str(planned.key),
         }
         stem = f"{self.stem}-{index:05d}-{attempt}"
-        files = ParquetFiles(open_store(self.place), self.directory, stem, self.schema, self.layout, notes)
+        is_sorted = self.functions.is_plain and "offset" in self.schema.names
+        files = ParquetFiles(
+            open_store(self.place), self.directory, stem, self.schema, self.layout, notes, is_sorted=is_sorted
+        )
         letters = (
             None if self.dead is None else dead_letter_files(self.dead, f"part-{index:05d}-{attempt}", notes)
         )
 
         def write(batch: pa.RecordBatch) -> int:
-            first, last = _bounds(batch)
+            span = _span(batch)
             made, reasons = self.functions.of(batch.select(self.columns))
             for rows in made:
-                files.add(
-                    rows if rows.schema.equals(self.schema) else with_schema(rows, self.schema), first, last
-                )
+                files.add(rows if rows.schema.equals(self.schema) else with_schema(rows, self.schema), span)
             if letters is not None and reasons is not None:
-                letters.add(_dead(batch, reasons, letters.schema), first, last)
+                letters.add(_dead(batch, reasons, letters.schema), span)
             return sum(rows.num_rows for rows in made)
 
         try:
@@ -82,16 +82,22 @@ class FileTasks:
                 letters.abort()
         ranges.leave(receipt, index)
         dead = [] if letters is None else letters.finished
-        lines = [_line(index, attempt, file=asdict(file)) for file in files.finished]
-        lines += [_line(index, attempt, dead=asdict(file)) for file in dead]
+        lines = [*lines_of(index, attempt, files.finished), *lines_of(index, attempt, dead, _DEAD)]
         span = {"start": planned.start, "end": planned.end}
         end = {"files": len(lines), "rows": count, "records": receipt.records, **span}
-        return [*lines, _line(index, attempt, end=end)]
+        return [*lines, line_of(index, attempt, end=end)]
 
 
 def dead_letter_files(dead: DeadPlace, stem: str, notes: Mapping[str, str]) -> ParquetFiles:
     return ParquetFiles(
-        open_store(dead.url), dead.directory, stem, dead.schema, Layout(), notes, _DEAD_HELD_BYTES
+        open_store(dead.url),
+        dead.directory,
+        stem,
+        dead.schema,
+        Layout(),
+        notes,
+        is_sorted=True,
+        most_held_bytes=_DEAD_HELD_BYTES,
     )
 
 
@@ -102,7 +108,7 @@ def _dead(batch: pa.RecordBatch, reasons: pa.Array, schema: pa.Schema) -> pa.Rec
     return pa.RecordBatch.from_arrays([*original, reasons], schema=schema).filter(reasons.is_valid())
 
 
-def _bounds(batch: pa.RecordBatch) -> tuple[int, int]:
+def _span(batch: pa.RecordBatch) -> tuple[int, int]:
     offsets = batch.column("offset")
     return offsets[0].as_py(), offsets[-1].as_py()
 
@@ -129,15 +135,6 @@ def with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return rows.cast(schema)
 
 
-def _line(index: int, attempt: str, **said: Any) -> str:
-    return json.dumps({"range": index, "attempt": attempt, **said}, separators=(",", ":"))
-
-
-def _file(said: dict[str, Any]) -> WrittenFile:
-    columns = {name: ColumnStatistics(**one) for name, one in said.pop("columns").items()}
-    return WrittenFile(**said, columns=columns)
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """What the tasks of a plan wrote together; ``dead`` are files of dead letters."""
@@ -151,16 +148,12 @@ def accepted(lines: Iterable[str], plan: Plan, *, is_whole: bool) -> Written:
     """The files of one attempt for each range. Raises `IncompleteLoad` if the attempts do not tile the
     plan, and `ReceiptMismatch` if, with ``is_whole``, their rows and dead letters are not what they read.
     """
-    said: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines:
-        one = json.loads(line)
-        said[one["range"]][one["attempt"]].append(one)
     files: list[WrittenFile] = []
     letters: list[WrittenFile] = []
     rows = 0
-    for index, planned in enumerate(plan.ranges):
+    said = ended_attempts(lines, len(plan.ranges))
+    for planned, attempts in zip(plan.ranges, said, strict=True):
         where = f"load {plan.number}: {planned.key} [{planned.start}, {planned.end})"
-        attempts = [lines for lines in said[index].values() if "end" in lines[-1]]
         if len(attempts) != 1:
             raise IncompleteLoad(f"{where} was read to its end by {len(attempts)} tasks; it must be one")
         *written, last = attempts[0]
@@ -170,8 +163,7 @@ def accepted(lines: Iterable[str], plan: Plan, *, is_whole: bool) -> Written:
                 f"{where}: its task read [{end['start']}, {end['end']}) and wrote {end['files']} files, "
                 f"of which {len(written)} are known"
             )
-        found = [_file(one["file"]) for one in written if "file" in one]
-        dead = [_file(one["dead"]) for one in written if "dead" in one]
+        found, dead = files_of(written), files_of(written, _DEAD)
         count, dead_count = (sum(file.rows for file in some) for some in (found, dead))
         if is_whole and (end["records"], end["rows"]) != (count + dead_count, count):
             raise ReceiptMismatch(

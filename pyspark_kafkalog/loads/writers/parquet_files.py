@@ -62,14 +62,15 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A finished file: ``name`` below the load's directory; its rows are of offsets ``first`` to ``last``."""
+    """A finished file: ``name`` below the load's directory; its rows are of offsets ``span``, if that is
+    known.
+    """
 
     name: str
     bytes: int
     rows: int
     crc32c: int
-    first: int
-    last: int
+    span: tuple[int, int] | None
     columns: dict[str, ColumnStatistics]
 
 
@@ -91,10 +92,12 @@ class ParquetFiles:
         schema: pa.Schema,
         layout: Layout,
         notes: Mapping[str, str],
-        most_held_bytes: int = _HELD_BYTES,
+        *,
+        is_sorted: bool = False,
+        most_held_bytes: int | None = None,
     ) -> None:
         """``schema`` is that of the rows, ``stem`` what this task's file names begin with; ``notes`` go into
-        each footer.
+        each footer. With ``is_sorted`` rows come in the order of their column ``offset``.
         """
         import pyarrow as pa
 
@@ -102,22 +105,23 @@ class ParquetFiles:
         self._layout = layout
         kept = pa.schema([schema.field(name) for name in layout.partitioning.in_files(schema)])
         self.schema = schema
-        self._most_held_bytes = most_held_bytes
+        self._most_held_bytes = most_held_bytes or _HELD_BYTES
         self._schema = kept.with_metadata({SPARK_SCHEMA_KEY: spark_schema_text(kept)})
         self._notes = dict(notes)
+        self._is_sorted = is_sorted
         self._open: dict[str, _OpenFile] = {}
         self.held_bytes = 0
         self._count = 0
         self.finished = []
 
-    def add(self, rows: pa.RecordBatch, first: int, last: int) -> None:
-        """Write rows made from the records of offsets ``first`` to ``last``, at the latest in `close`."""
+    def add(self, rows: pa.RecordBatch, span: tuple[int, int] | None = None) -> None:
+        """Write rows, at the latest in `close`, made from the records of offsets ``span``, first and last."""
         if not rows.num_rows:
             return
         for inside, part in self._layout.partitioning.divide(rows):
             file = self._open.pop(inside, None) or self._new_file(inside)
             self._open[inside] = file  # the last one written to is last
-            self.held_bytes += file.add(part, first, last)
+            self.held_bytes += file.add(part, span)
             if file.rows_held >= _GROUP_ROWS or file.bytes_held >= _GROUP_BYTES:
                 self._write_group(inside, file)
             while self.held_bytes > self._most_held_bytes:
@@ -140,7 +144,7 @@ class ParquetFiles:
         name = _joined(inside, f"{self._stem}-c{self._count:03d}.{self._layout.compression}.parquet")
         self._count += 1
         target = self._store.new_file(_joined(self._directory, name))
-        return _OpenFile(name, target, self._schema, self._layout)
+        return _OpenFile(name, target, self._schema, self._layout, is_sorted=self._is_sorted)
 
     def _write_group(self, inside: str, file: _OpenFile) -> None:
         self.held_bytes -= file.bytes_held
@@ -159,8 +163,7 @@ class ParquetFiles:
                 file.target.bytes,
                 file.rows,
                 file.target.crc32c,
-                file.first or 0,
-                file.last,
+                file.span,
                 statistics(file.metadata, self._schema),
             )
         )
@@ -170,24 +173,31 @@ def _joined(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+
+
 class _OpenFile:
     """*Not thread-safe.* A file with the rows of its next row group."""
 
-    def __init__(self, name: str, target: NewFile, schema: pa.Schema, layout: Layout) -> None:
+    def __init__(
+        self, name: str, target: NewFile, schema: pa.Schema, layout: Layout, *, is_sorted: bool
+    ) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         self.name, self.target = name, target
         self.rows_held = self.bytes_held = self.rows = 0
-        self.first: int | None = None
-        self.last = 0
+        self.span: tuple[int, int] | None = None
         self._held: list[pa.RecordBatch] = []
         self._metadata: list[pa.FileMetaData] = []
-        delta = [one for one in _DELTA_ENCODED if one in schema.names]
+        delta = [one.name for one in schema if one.name in _DELTA_ENCODED and _is_number(one.type)]
         flat = [one.name for one in schema if not pa.types.is_nested(one.type)]
         short = [name for name in flat if not pa.types.is_binary(schema.field(name).type)]
         sorting: dict[str, Any] = {}
-        if "offset" in schema.names:
+        if is_sorted:
             sorting["sorting_columns"] = [pq.SortingColumn(schema.get_field_index("offset"))]
         self._writer = pq.ParquetWriter(
             target,
@@ -200,14 +210,14 @@ class _OpenFile:
             **sorting,
         )
 
-    def add(self, rows: pa.RecordBatch, first: int, last: int) -> int:
+    def add(self, rows: pa.RecordBatch, span: tuple[int, int] | None) -> int:
         """Hold these rows; returns their size."""
         self._held.append(rows)
         self.rows_held += rows.num_rows
         size: int = rows.nbytes
         self.bytes_held += size
-        self.first = first if self.first is None else self.first
-        self.last = last
+        if span is not None:
+            self.span = (span[0] if self.span is None else self.span[0], span[1])
         return size
 
     def write_group(self) -> None:
@@ -222,7 +232,8 @@ class _OpenFile:
     def finish(self, notes: Mapping[str, str]) -> None:
         if self._held:
             self.write_group()
-        bounds = {"kafkalog.first_offset": str(self.first), "kafkalog.last_offset": str(self.last)}
+        names = ("kafkalog.first_offset", "kafkalog.last_offset")
+        bounds = dict(zip(names, map(str, self.span or ()), strict=self.span is not None))
         self._writer.add_key_value_metadata({**notes, **bounds})
         self._writer.close()
         self.target.close()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, ReceiptMismatch
-from pyspark_kafkalog.ledger.commit import PARQUET, LoadOutput, OutputFile
+from pyspark_kafkalog.ledger.commit import PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore, side_by_side
 from pyspark_kafkalog.loads import output_files
@@ -15,6 +15,7 @@ from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.table_schema import storable, types_of
 from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.attempts import files_noted
 from pyspark_kafkalog.loads.writers.dead_files import DeadFiles
 from pyspark_kafkalog.loads.writers.file_tasks import FileTasks, Written, accepted
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
@@ -84,7 +85,7 @@ class TaskWriter:
         _check_there(store, inside, written.files)
         if tasks.dead is not None and letters is not None:
             _check_there(open_store(tasks.dead.url), tasks.dead.directory, written.dead)
-            self.dead = letters.accept(work, output_of(written.dead))
+            self.dead = letters.accept(work, files_noted(written.dead))
         return written
 
 
@@ -111,14 +112,8 @@ class TaskFiles:
             raise LoadError(f"no load owns {store.location}: {output_files.CLAIM} is missing")
         return (
             *self._tasks.dead,
-            LoadOutput(owner.path, inside, output_of(written.files), PARQUET, wrote=written.rows),
+            LoadOutput(owner.path, inside, files_noted(written.files), PARQUET, wrote=written.rows),
         )
-
-
-def output_of(files: Iterable[WrittenFile]) -> tuple[OutputFile, ...]:
-    """As a commit lists them."""
-    noted = [OutputFile(one.name, one.bytes, one.rows, one.crc32c) for one in files]
-    return tuple(sorted(noted, key=lambda file: file.name))
 
 
 def _check_there(store: FileStore, inside: str, files: Iterable[WrittenFile]) -> None:

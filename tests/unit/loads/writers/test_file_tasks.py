@@ -26,7 +26,7 @@ def said(plan: Plan, attempt: str = "a", rows: int = 3, **changed: Any) -> list[
     """A file and an end for each range."""
     lines: list[str] = []
     for index, planned in enumerate(plan.ranges):
-        file = WrittenFile(f"{index}-{attempt}", 100, rows, 7, planned.start, planned.end - 1, {})
+        file = WrittenFile(f"{index}-{attempt}", 100, rows, 7, (planned.start, planned.end - 1), {})
         span = {"start": planned.start, "end": planned.end}
         end = {"files": 1, "rows": rows, "records": rows, **span, **changed}
         lines.append(json.dumps({"range": index, "attempt": attempt, "file": asdict(file)}))
@@ -58,9 +58,16 @@ def test_ranges_that_are_not_told_once_and_to_their_end_are_no_load(plan: Plan, 
 
 
 def test_rows_are_those_that_were_read_unless_they_were_transformed(plan: Plan) -> None:
-    with pytest.raises(ReceiptMismatch, match="its task read 4 records and wrote 3 rows"):
+    with pytest.raises(ReceiptMismatch, match="its task read 4 records and wrote 3 rows and 0 dead letters"):
         accepted(said(plan, records=4), plan, is_whole=True)
     assert accepted(said(plan, records=4), plan, is_whole=False).rows == 3 * len(plan.ranges)
+    letter = WrittenFile("dead", 10, 1, 7, None, {})
+    line = json.dumps({"range": 0, "attempt": "a", "dead": asdict(letter)})
+    first, *others = said(plan, records=3)
+    ends = [json.loads(one) for one in others]
+    ends[0]["end"] |= {"files": 2, "records": 4}
+    found = accepted([first, line, *map(json.dumps, ends)], plan, is_whole=True)
+    assert (found.dead, len(found.files), found.rows) == ((letter,), len(plan.ranges), 3 * len(plan.ranges))
 
 
 def test_a_transformation_that_changes_its_columns_is_told_which(plan: Plan) -> None:

@@ -35,7 +35,11 @@ def rows(offsets: Sequence[int], topic: str = "t", size: int = 10) -> pa.RecordB
 
 
 def files(root: Path, schema: pa.Schema = SCHEMA, **layout: Any) -> ParquetFiles:
-    return ParquetFiles(LocalStore(root), "load", "part", schema, Layout(**layout), {"kafkalog.load": "x"})
+    notes = {"kafkalog.load": "x"}
+    is_sorted = schema is SCHEMA
+    return ParquetFiles(
+        LocalStore(root), "load", "part", schema, Layout(**layout), notes, is_sorted=is_sorted
+    )
 
 
 def names(found: Sequence[WrittenFile]) -> list[str]:
@@ -44,15 +48,15 @@ def names(found: Sequence[WrittenFile]) -> list[str]:
 
 def test_a_file_is_what_is_said_of_it(tmp_path: Path) -> None:
     writing = files(tmp_path)
-    writing.add(rows(range(5)), 0, 4)
-    writing.add(rows([]), 0, 0)
-    writing.add(rows(range(7, 9)), 7, 8)
+    writing.add(rows(range(5)), (0, 4))
+    writing.add(rows([]), (0, 0))
+    writing.add(rows(range(7, 9)), (7, 8))
     assert writing.finished == []
     writing.close()
     (file,) = writing.finished
     data = (tmp_path / "load" / "part-c000.zstd.parquet").read_bytes()
     assert replace(file, columns={}) == WrittenFile(
-        "part-c000.zstd.parquet", len(data), 7, crc32c(data), 0, 8, {}
+        "part-c000.zstd.parquet", len(data), 7, crc32c(data), (0, 8), {}
     )
     bounds = {name: (one.values, one.nulls, one.least, one.greatest) for name, one in file.columns.items()}
     assert bounds == {
@@ -84,14 +88,14 @@ def test_groups_end_by_rows_and_bytes_and_files_by_what_lies_on_disk(
     monkeypatch.setattr(parquet_files, "_GROUP_BYTES", 20_000)
     writing = files(tmp_path, compression="none", target_file_bytes=6_000)
     for start in range(0, 1000, 50):
-        writing.add(rows(range(start, start + 50)), start, start + 49)
-    writing.add(rows(range(1000, 1010), size=4000), 1000, 1009)  # 40,000 bytes
+        writing.add(rows(range(start, start + 50)), (start, start + 49))
+    writing.add(rows(range(1000, 1010), size=4000), (1000, 1009))  # 40,000 bytes
     writing.close()
     found = writing.finished
     read = [pq.read_metadata(tmp_path / "load" / file.name) for file in found]
     groups = [[one.row_group(n).num_rows for n in range(one.num_row_groups)] for one in read]
     assert groups == [[100] * 4, [100] * 4, [100, 100, 10]]
-    assert [(file.first, file.last) for file in found] == [(0, 399), (400, 799), (800, 1009)]
+    assert [file.span for file in found] == [(0, 399), (400, 799), (800, 1009)]
 
 
 def test_open_files_are_held_to_a_size_and_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +103,7 @@ def test_open_files_are_held_to_a_size_and_a_number(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(parquet_files, "_OPEN_FILES", 3)
     writing = files(tmp_path, partitioning=Partitioning(("topic",)))
     for number, topic in enumerate("abcabdcae" * 3):
-        writing.add(rows([number], topic, size=2000), number, number)
+        writing.add(rows([number], topic, size=2000), (number, number))
         assert writing.held_bytes <= 10_000
         assert len(writing._open) <= 3
     writing.close()
@@ -113,8 +117,8 @@ def test_open_files_are_held_to_a_size_and_a_number(tmp_path: Path, monkeypatch:
 
 def test_after_a_failure_no_unfinished_file_is_left(tmp_path: Path) -> None:
     writing = files(tmp_path, partitioning=Partitioning(("topic",)))
-    writing.add(rows([1], "a"), 1, 1)
-    writing.add(rows([2], "b"), 2, 2)
+    writing.add(rows([1], "a"), (1, 1))
+    writing.add(rows([2], "b"), (2, 2))
     writing.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     writing.abort()
@@ -122,7 +126,7 @@ def test_after_a_failure_no_unfinished_file_is_left(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writing = files(tmp_path)
-    writing.add(rows(range(3)), 0, 2)
+    writing.add(rows(range(3)), (0, 2))
 
     def full(fd: int, data: bytes) -> None:
         raise OSError(28, "No space left on device")
@@ -134,6 +138,20 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
         writing.close()
     writing.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_function_may_call_any_column_as_the_source_does(tmp_path: Path) -> None:
+    """Only numbers and times are encoded by their differences, and nothing says that rows are in order."""
+    texts = pa.record_batch({"offset": ["b", "a"], "timestamp": [True, False]})
+    writing = files(tmp_path, texts.schema)
+    writing.add(texts)
+    writing.close()
+    (file,) = writing.finished
+    assert file.span is None
+    opened = pq.ParquetFile(tmp_path / "load" / file.name)
+    assert opened.read().to_pylist() == texts.to_pylist()
+    assert opened.metadata.row_group(0).sorting_columns == ()
+    assert b"kafkalog.first_offset" not in opened.metadata.metadata
 
 
 def test_a_layout_names_what_it_allows() -> None:
