@@ -22,8 +22,10 @@ KEPT_FOR = "7d"
 TARGET_BYTES = 128 << 20
 
 
-def collect_garbage(ledger: Ledger, keep: int, older_than: str, *, dry_run: bool = False) -> None:
-    """Do and tell what `gc` does."""
+def collect_garbage(
+    ledger: Ledger, keep: int, older_than: str, *, dry_run: bool = False, tells_nothing: bool = True
+) -> None:
+    """Do what `gc` does, and tell it, also that there was nothing if it ``tells_nothing``."""
     from pyspark_kafkalog.clock import SYSTEM_CLOCK
     from pyspark_kafkalog.ledger.ledger import clean
     from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
@@ -41,15 +43,15 @@ def collect_garbage(ledger: Ledger, keep: int, older_than: str, *, dry_run: bool
     gone = [one for one in found if not one.kept]
     receipts, marks = sum(one.receipts for one in gone), sum(one.marks for one in gone)
     done = "would remove" if dry_run else "removed"
-    typer.echo(
-        f"{done} {counted(receipts, 'receipt')} and {counted(marks, 'mark')} of {counted(len(gone), 'load')}"
-    )
+    if gone or tells_nothing:
+        what = f"{counted(receipts, 'receipt')} and {counted(marks, 'mark')}"
+        typer.echo(f"{done} {what} of {counted(len(gone), 'load')}")
     for table in tables:
         if table.refused:
             words(f"{table.location}: nothing is removed there: {table.refused}")
         if count := len(table.unlisted) + len(table.replaced):
             typer.echo(f"{done} {counted(count, 'file')} with {size(table.bytes)} from {table.location}")
-        if table.young_count:
+        if table.young_count and tells_nothing:
             young = counted(table.young_count, "file")
             words(f"{table.location}: {young} younger than {older_than} not removed")
 

@@ -24,7 +24,8 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.manifest import listed_files
+from pyspark_kafkalog.loads.output_files import table_store, verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient
@@ -279,16 +280,17 @@ def held(ledger: Ledger, stack: ExitStack) -> bool:
 
 def test_a_repeated_load_follows_the_topic_until_it_is_told_to_end(lake: Lake) -> None:
     process = subprocess.Popen(
-        command(lake, "--every", "1s"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+        command(lake, "--every", "1s", "--compact-every", "0s"),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
     try:
-        until(lambda: lake.ledger.head_number() == 1)
+        until(lambda: lake.ledger.head_number() == 2)
         with ExitStack() as stack:
             until(lambda: held(lake.ledger, stack))
             assert process.stderr is not None
             assert "LoadBusy" in process.stderr.readline()
         lake.topic.add(15, 16)
-        until(lambda: lake.ledger.head_number() == 2)
+        until(lambda: lake.ledger.head_number() == 4)
         process.terminate()
         said, _ = process.communicate()
     finally:
@@ -297,6 +299,12 @@ def test_a_repeated_load_follows_the_topic_until_it_is_told_to_end(lake: Lake) -
     assert process.returncode == 0
     assert [line.partition(" in ")[0] for line in said.splitlines()] == [
         "load 1: 15 records",
-        "load 2: 2 records",
+        "commit 2: 1 file",
+        "load 3: 2 records",
+        "commit 4: 1 file",
+        "removed 3 receipts and 0 marks of 2 loads",
     ]
-    assert lake.rows("value", "load") == sorted(values(range(15)) + values((15, 16), 2))
+    assert lake.rows("value", "load") == sorted(values(range(15)) + values((15, 16), 3))
+    head = lake.ledger.head()
+    assert head is not None
+    assert len(listed_files(table_store(lake.table), head) or ()) == 1

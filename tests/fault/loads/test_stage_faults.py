@@ -50,6 +50,7 @@ def test_a_map_only_write_arrives_once_in_mode_stage(local: Drivers, tmp_path: P
             driver.faults.arm(fault)
             answer = driver.ask(order)
             driver.faults.disarm()
+            topic.let_grow()
             assert len(driver.faults.hits(fault)) == times, (fault, answer)
             assert answer["ok"] == (times == 1), (fault, answer)
             assert number() == before + answer["ok"]

@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from pyspark_kafkalog.client.admin import NewTopic, create_partitions, create_topics
 from pyspark_kafkalog.errors import KafkaError, UnknownTopicOrPartition
 from pyspark_kafkalog.producer.producer import Producer
+from tests.support.until import until
 
 HOURS = 3
 """Over how many hours, the last one now, the times of the records are spread."""
 
 _PREFILL = 400
+_GROWTH = 600
 _FLUSH_SECONDS = 60.0
 _TICK_SECONDS = 0.02
 
@@ -35,7 +37,7 @@ def key_at(partition: int, offset: int) -> bytes | None:
 
 
 class GrowingTopic:
-    """*`grow` is a thread of its own; the rest belongs to the test.* Use `growing`.
+    """*It grows in a thread of its own; the rest belongs to the test.* Use `growing`.
 
     ``sent`` and ``acknowledged`` count the records of each partition.
     """
@@ -45,6 +47,7 @@ class GrowingTopic:
         self.sent = [0] * partitions
         self.acknowledged = [0] * partitions
         self.wrong: list[str] = []
+        self._limits = [_PREFILL + _GROWTH] * partitions
         self._servers = servers
         self._rng = rng
         self._stop = threading.Event()
@@ -62,8 +65,17 @@ class GrowingTopic:
         """Widen the topic by one; returns the new partition, which soon gets records too."""
         create_partitions(self._servers, {self.name: len(self.sent) + 1})
         self.acknowledged.append(0)
+        self._limits = [*self._limits, _GROWTH]
         self.sent.append(0)
         return len(self.sent) - 1
+
+    def let_grow(self) -> None:
+        """Let each partition get some hundred records more, and wait for the first one: a topic that grows
+        with the time that loads take makes them take the longer, the slower the machine is.
+        """
+        self._limits = [count + _GROWTH for count in self.sent]
+        before = sum(self.acknowledged)
+        until(lambda: sum(self.acknowledged) > before or self._stop.is_set())
 
     def finish(self) -> None:
         """Grow no longer, and wait until all that was sent is acknowledged."""
@@ -83,12 +95,15 @@ class GrowingTopic:
         while not self._stop.wait(_TICK_SECONDS):
             for partition in range(len(self.sent)):
                 try:
-                    self._send(partition, self._rng.randrange(8))
+                    self._send(partition, min(self._rng.randrange(8), self._left(partition)))
                 except UnknownTopicOrPartition:
                     continue  # it was added a moment ago
                 except KafkaError as e:
                     self.wrong.append(f"partition {partition}: {e}")
                     return
+
+    def _left(self, partition: int) -> int:
+        return max(0, self._limits[partition] - self.sent[partition])
 
     def _send(self, partition: int, count: int) -> None:
         for _ in range(count):
@@ -115,7 +130,9 @@ class GrowingTopic:
 
 @contextmanager
 def growing(servers: str, name: str, partitions: int, rng: random.Random) -> Iterator[GrowingTopic]:
-    """A topic with a few hundred records in each partition, which grows until the context ends."""
+    """A topic with a few hundred records in each partition, which grows as far as it may until the context
+    ends.
+    """
     topic = GrowingTopic(servers, name, partitions, rng)
     try:
         yield topic

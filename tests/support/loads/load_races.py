@@ -31,8 +31,7 @@ def _both_load(
     topic: GrowingTopic, slow: tuple[SparkDriver, dict[str, Any]], quick: tuple[SparkDriver, dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The answers of a driver whose task waits while another one is told to load, and of that one."""
-    before = sum(topic.acknowledged)
-    until(lambda: sum(topic.acknowledged) > before)  # there is something to load
+    topic.let_grow()  # there is something to load
     driver, order = slow
     fault = Fault("row", "wait")
     driver.faults.arm(fault)

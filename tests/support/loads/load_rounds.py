@@ -364,6 +364,7 @@ class LoadRound:
         answer = self._ask(driver, self.order(on_pending) | order, meanwhile)
         if not self.broker.running:
             self.broker.start()
+        self.topic.let_grow()
         told = answer["text"].strip().splitlines()[-1:] if "text" in answer else ""
         self.note(f"load on {driver.master}: {what}: {answer | {'text': told}}")
         if answer["ok"] and pending is not None and on_pending == "replay":
