@@ -27,7 +27,7 @@ from pyspark_kafkalog.cli.arguments import (
 )
 from pyspark_kafkalog.cli.housekeeping import KEPT_FOR, collect_garbage, compact_tables
 from pyspark_kafkalog.cli.load import Name, Offsets, source_options, started_spark, unit_of
-from pyspark_kafkalog.cli.terminal_output import counted, show, size, words
+from pyspark_kafkalog.cli.terminal_output import counted, progress, show, size, words
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _history_row(commit: Commit, in_effect: bool) -> dict[str, object]:
 @ledgers.command(
     epilog=examples(
         "verify flights --offsets /lake/_offsets",
+        "verify flights --offsets /lake/_offsets --deep",
         "verify flights --offsets /lake/_offsets --database sqlite:////lake/db",
         "verify --store s3://bucket/offsets",
     )
@@ -158,14 +159,18 @@ def verify(
     offsets: Annotated[str | None, typer.Option(help="Directory of the ledgers (offsetsPath).")] = None,
     database: Annotated[str | None, typer.Option(help="Also check tables in this database (URL).")] = None,
     store: Annotated[str | None, typer.Option(help="Only test whether this place can hold ledgers.")] = None,
+    deep: Annotated[
+        bool,
+        typer.Option("--deep", help="Read all files; compare checksums and receipts."),
+    ] = False,
 ) -> None:
     """Check a ledger and the files of its loads, and with --database their tables. Prints what is wrong; the
     exit code is then 1. With --store test whether ledgers can be kept in a place: records are written there
     and removed.
     """
     if store is not None:
-        if name or offsets or database:
-            raise typer.BadParameter("takes no NAME, --offsets or --database", param_hint="--store")
+        if name or offsets or database or deep:
+            raise typer.BadParameter("takes no NAME, --offsets, --database or --deep", param_hint="--store")
         _try_store(store)
         return
     if name is None or offsets is None:
@@ -173,7 +178,7 @@ def verify(
     ledger = open_ledger(name, offsets)
     from pyspark_kafkalog.errors import LoadError
     from pyspark_kafkalog.ledger.archive import live_outputs
-    from pyspark_kafkalog.loads.output_files import verify_outputs
+    from pyspark_kafkalog.loads.verification import read_outputs, verify_outputs
 
     findings = ledger.verify()
     commits: list[Commit] = []
@@ -181,7 +186,12 @@ def verify(
         commits = ledger.lineage()
     except LoadError as e:
         findings = findings or [str(e)]
-    findings += verify_outputs(commits)
+    files = [file for _, out in live_outputs(commits) for file in out.files]
+    if deep:
+        with progress("read", sum(file.bytes for file in files), in_bytes=True) as tell:
+            findings += read_outputs(ledger, commits, tell)
+    else:
+        findings += verify_outputs(commits)
     if database is not None:
         from pyspark_kafkalog.loads.sql.database import database_of
         from pyspark_kafkalog.loads.sql.reconcile import audit_database
@@ -192,7 +202,6 @@ def verify(
     if findings:
         words(f"{counted(len(findings), 'finding')} in {ledger.location}")
         raise typer.Exit(1)
-    files = [file for _, out in live_outputs(commits) for file in out.files]
     skipped = sum(c.skipped for c in commits)
     if skipped:
         words(f"{counted(skipped, 'offset')} were left out as corrupt (onCorruptBatch=skip)")

@@ -58,7 +58,7 @@ _COUNTS = (
 
 
 def _rows(archive: Archive, commit: Commit, in_effect: bool) -> list[AuditRow]:
-    seen = _found(archive, commit)
+    seen = facts_of(archive, commit)
     return [
         AuditRow(
             load=commit.number,
@@ -80,7 +80,8 @@ def _rows(archive: Archive, commit: Commit, in_effect: bool) -> list[AuditRow]:
     ]
 
 
-def _found(archive: Archive, commit: Commit) -> dict[TopicPartition, RangeFacts]:
+def facts_of(archive: Archive, commit: Commit) -> dict[TopicPartition, RangeFacts]:
+    """What a load read from each partition; empty without receipts."""
     if commit.records == NOT_COUNTED:
         return {}
     summary = archive.summary(commit.number)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.archive import check_not_removed, live_outputs
-from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput, OutputFile
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import OPTIONAL, LedgerRecord, decode, encode
 from pyspark_kafkalog.ledger.stores.hadoop_keys import Get, settings_of
@@ -307,36 +307,6 @@ def check_one_partitioning(where: str, files: Iterable[str]) -> None:
                 f"{where}: load {before} is partitioned by {list(first[1])} and load {number} by "
                 f"{list(columns)}; Spark cannot read both as one table. Rewind to before load {number}"
             )
-
-
-def verify_outputs(commits: Iterable[Commit]) -> list[str]:
-    """Problems with the files in effect after these commits, in words; empty if there are none."""
-    live = live_outputs(commits)
-    files = [(commit.number, out, file) for commit, out in live for file in out.files]
-    incomplete = [
-        f"load {commit.number}: {out.place} has files of {out.rows} rows, and Spark wrote {out.wrote}"
-        for commit, out in live
-        if out.wrote not in (None, out.rows)
-    ]
-    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        found = pool.map(lambda one: list(_verify_file(*one)), files)
-        return [*incomplete, *(finding for some in found for finding in some)]
-
-
-def _verify_file(number: int, output: LoadOutput, noted: OutputFile) -> Iterator[str]:
-    name = f"{output.directory}/{noted.name}"
-    where = f"{output.path}/{name}"
-    try:
-        store = open_store(output.path)
-        file = store.file(name)
-        if file is None:
-            yield f"load {number}: {where} is missing; it had {noted.rows} rows"
-        elif file.bytes != noted.bytes:
-            yield f"load {number}: {where} has {file.bytes} bytes and had {noted.bytes} when it was committed"
-        elif (found := count_rows(store, file, output.format)) != noted.rows:
-            yield f"load {number}: {where} has {found} rows and had {noted.rows} when it was committed"
-    except (OSError, LoadError) as e:
-        yield f"load {number}: {where} cannot be read: {e}"
 
 
 def is_hidden(name: str) -> bool:

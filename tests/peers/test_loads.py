@@ -15,7 +15,7 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import verification
 from tests.support.foreign.apache_kafka import ApacheKafka
 from tests.support.until import until
 
@@ -61,7 +61,7 @@ class Lake:
                 out.send(self.topic, value.encode(), partition=partition)
 
     def is_sound(self) -> bool:
-        return self.ledger.verify() == [] and output_files.verify_outputs(self.ledger.lineage()) == []
+        return self.ledger.verify() == [] and verification.verify_outputs(self.ledger.lineage()) == []
 
 
 @pytest.fixture

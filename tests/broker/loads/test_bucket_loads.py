@@ -15,7 +15,7 @@ from pyiceberg.catalog import load_catalog
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.stores.object_clients import object_options
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.loads.iceberg_threads import end_threads

@@ -16,7 +16,7 @@ from pyspark_kafkalog import decoding
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.output_cleaning import removable_files
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient

@@ -16,7 +16,7 @@ from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.load import Load
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient

@@ -25,7 +25,8 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.manifest import listed_files
-from pyspark_kafkalog.loads.output_files import table_store, verify_outputs
+from pyspark_kafkalog.loads.output_files import table_store
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient

@@ -21,7 +21,7 @@ from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.dying_local_load import catalog
 from tests.support.loads.iceberg_threads import end_threads

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.loads.output_files import files_in_effect, verify_outputs
+from pyspark_kafkalog.loads.output_files import files_in_effect
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.ledger.dying_loads import ROWS, ledger_of, load, table_of
 
 ROOT = Path(__file__).parents[3]

@@ -21,9 +21,9 @@ from pyspark_kafkalog.loads.output_files import (
     compaction_directory,
     files_in_effect,
     ledger_of,
-    verify_outputs,
     written_files,
 )
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.command_line import kafkalog
 from tests.support.ledger.plans import P0, P1, begun, facts, read_all
 

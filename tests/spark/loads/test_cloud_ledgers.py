@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.ledger.stores import object_clients
 from pyspark_kafkalog.ledger.stores.locations import open_store
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import output_files, verification
 from tests.support.datasource.spark_topics import Topic
 from tests.support.ledger.s3_server import BUCKET, KEYS, s3_server
 from tests.support.loads.file_lake import NAME, Lake
@@ -67,7 +67,7 @@ def test_a_load_with_its_ledger_in_a_bucket_continues_where_the_last_one_ended(l
     assert (second.number, second.records) == (2, 2)
     lake.assert_published([(1, n) for n in range(15)] + [(2, 15), (2, 16)])
     assert lake.ledger.verify() == []
-    assert output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert verification.verify_outputs(lake.ledger.lineage()) == []
     assert output_files.ledger_of(lake.table).location == f"s3a://{BUCKET}/{lake.topic.name}/{NAME}"
     (claim,) = lake.table.glob("_kafkalog*")
     store = open_store(lake.offsets)

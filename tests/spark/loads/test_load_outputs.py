@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import verification
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.loads.file_lake import Lake
 from tests.support.spark.frame_rows import assert_rows
@@ -44,9 +44,9 @@ def test_a_table_of_orc_is_written_counted_read_and_checked_like_one_of_parquet(
     assert (first.format, first.rows, second.rows) == ("orc", 10, 2)
     file = Path(second.path, second.directory, second.files[0].name)
     assert orc.ORCFile(file).nrows == second.files[0].rows
-    assert output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert verification.verify_outputs(lake.ledger.lineage()) == []
     file.write_bytes(file.read_bytes()[: second.files[0].bytes // 2].ljust(second.files[0].bytes, b"\0"))
-    (finding,) = output_files.verify_outputs(lake.ledger.lineage())
+    (finding,) = verification.verify_outputs(lake.ledger.lineage())
     assert "is not a complete ORC file" in finding
 
     lake.topic.add(12)
@@ -144,7 +144,7 @@ def test_records_that_cannot_be_used_are_kept_as_they_were_with_the_reason(lake:
         ],
     )
     assert found.where("offset = 1").first().timestamp.timestamp() == 0.007
-    assert lake.ledger.verify() == output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert lake.ledger.verify() == verification.verify_outputs(lake.ledger.lineage()) == []
 
     lake.topic.add(6)
     with pytest.raises(InvalidConfig, match=r"columns key, value, .* are missing"), lake.load() as load:
@@ -234,7 +234,7 @@ def test_a_compaction_leaves_rows_loads_and_values_as_they_are(lake: Lake) -> No
     everything.append((b"6", None, 7, "8"))
     assert kafkalog.compact(lake.spark, lake.table).outputs[0].replaces == ((6, 8),)
     assert_same()
-    assert lake.ledger.verify() == output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert lake.ledger.verify() == verification.verify_outputs(lake.ledger.lineage()) == []
     with lake.load() as load:
         assert load.is_empty
     files = (lake.table / "_manifest" / "files.txt").read_text().splitlines()

@@ -23,7 +23,7 @@ from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.records import encode
 from pyspark_kafkalog.ledger.stores.local_store import LocalStore
 from pyspark_kafkalog.ledger.stores.store import StoredFile
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import output_files, verification
 from pyspark_kafkalog.types import TopicPartition
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.dying_driver import die_before_the_commit
@@ -62,7 +62,7 @@ def test_each_load_begins_where_the_last_one_ended(lake: Lake) -> None:
     assert {p.partition: p.next for p in second.positions} == {0: 10, 1: 7}
     lake.assert_published(rows(1, range(15)) + rows(2, range(15, 17)))
     assert lake.ledger.verify() == []
-    assert output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert verification.verify_outputs(lake.ledger.lineage()) == []
 
 
 def test_with_nothing_new_no_load_is_made(lake: Lake) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import verification
 from pyspark_kafkalog.zookeeper.paths import V07Layout
 from pyspark_kafkalog.zookeeper.registries import group_offsets
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
@@ -109,7 +109,7 @@ def test_each_load_begins_where_the_last_one_ended_at_each_broker(lake: Lake) ->
     lake.assert_published([*FIRST, (2, "f", 1, 0, END, 0), (2, "g", 1, 1, 0, 0)])
     assert lake.run() is None
     assert lake.ledger.verify() == []
-    assert output_files.verify_outputs(lake.ledger.lineage()) == []
+    assert verification.verify_outputs(lake.ledger.lineage()) == []
 
 
 def test_the_mappers_files_and_the_groups_znodes_say_where_the_load_is(lake: Lake) -> None:

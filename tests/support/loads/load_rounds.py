@@ -18,7 +18,7 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import LoadBusy
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import verification
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 from tests.support.loads.armed_faults import Fault
 from tests.support.loads.growing_topic import GrowingTopic
@@ -293,7 +293,7 @@ class LoadRound:
         check_positions(self.ledger)
         self.look()
         assert self.ledger.verify() == []
-        assert output_files.verify_outputs(self.ledger.lineage()) == []
+        assert verification.verify_outputs(self.ledger.lineage()) == []
 
     # ---- how they are done
 

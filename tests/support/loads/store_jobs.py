@@ -10,7 +10,7 @@ from pyspark_kafkalog.clock import SYSTEM_CLOCK
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.loads.manifest import FILES
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
-from pyspark_kafkalog.loads.output_files import verify_outputs
+from pyspark_kafkalog.loads.verification import verify_outputs
 
 NAME = "nightly"
 

@@ -16,7 +16,8 @@ from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt, Summary
 from pyspark_kafkalog.ledger.records import LedgerRecord, decode, encode, seal, unseal
 from pyspark_kafkalog.ledger.stores.locations import open_store
-from pyspark_kafkalog.loads.output_files import Claim, read_claim, verify_outputs
+from pyspark_kafkalog.loads.output_files import Claim, read_claim
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.command_line import kafkalog
 from tests.support.manual_clock import ManualClock
 from tests.support.release_1 import LEDGERS, RELEASE_1, WRITTEN_AT, copied, lines

@@ -14,7 +14,7 @@ from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Position
 from pyspark_kafkalog.ledger.stores.locations import open_store
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import output_files, verification
 from pyspark_kafkalog.loads.compaction import small_outputs
 from pyspark_kafkalog.loads.manifest import FILES, write_manifests
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
@@ -63,7 +63,7 @@ def test_files_that_were_replaced_are_not_in_effect_until_a_rewind_brings_them_b
     assert names(ledger, table) == after
     assert len((table / FILES).read_text().splitlines()) == 2
     (table / "load=00000001/kl_run=won/a.parquet").unlink()
-    assert ledger.verify() == output_files.verify_outputs(ledger.lineage()) == []
+    assert ledger.verify() == verification.verify_outputs(ledger.lineage()) == []
     assert names(ledger, table, until=4) == before
     ledger.rewind(4, "run")
     assert names(ledger, table) == before
@@ -97,7 +97,7 @@ def test_gc_removes_replaced_files_once_they_are_old_and_then_no_rewind_leads_to
     ]  # fmt: skip
     (found,) = removable_files(ledger, now + 60_000)
     assert (found.unlisted, found.replaced, found.compactions) == ((), (), ())
-    assert output_files.verify_outputs(ledger.lineage()) == []
+    assert verification.verify_outputs(ledger.lineage()) == []
 
     said = "commit 5 compacted the files of load 1, and `kafkalog gc` removed them"
     with pytest.raises(LoadError, match=said):
@@ -128,7 +128,7 @@ def test_gc_removes_nothing_if_a_rewind_came_after_it_looked(ledger: Ledger, tab
         LostRace, match=r"another driver committed .* nothing was removed there; run gc again"
     ):
         remove_files(ledger, found, now)
-    assert output_files.verify_outputs(ledger.lineage()) == []
+    assert verification.verify_outputs(ledger.lineage()) == []
 
 
 def test_a_rewind_is_taken_back_if_gc_removed_files_meanwhile(ledger: Ledger, table: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_rewind_is_taken_back_if_gc_removed_files_meanwhile(ledger: Ledger, ta
     ]
     assert ledger.lineage()[-1].positions == compaction.positions
     assert names(ledger, table) == ["kl_compact=5=/all.parquet"]
-    assert output_files.verify_outputs(ledger.lineage()) == []
+    assert verification.verify_outputs(ledger.lineage()) == []
     assert ledger.verify() == []
 
 

@@ -12,7 +12,8 @@ from pyspark_kafkalog.errors import DamagedRecord
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.dead_letters import path_of
 from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
-from pyspark_kafkalog.loads.output_files import claim_path, verify_outputs
+from pyspark_kafkalog.loads.output_files import claim_path
+from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.loads.written_tables import load, write
 
 NOW_MS = 9_000_000

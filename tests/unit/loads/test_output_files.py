@@ -13,7 +13,7 @@ import pytest
 from pyspark_kafkalog.errors import DamagedRecord, InvalidConfig, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput, OutputFile
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads import output_files
+from pyspark_kafkalog.loads import output_files, verification
 from pyspark_kafkalog.loads.writers.spark_files import check_rows
 from tests.support.ledger.plans import begun
 from tests.support.loads import written_tables
@@ -118,8 +118,8 @@ def test_files_of_fewer_rows_than_spark_wrote_are_reported(ledger: Ledger, table
     write(table, 1, "a.parquet", "b.parquet", rows=3)
     whole = output_files.written_files(table, of_load(1))
     commit = ledger.commit(plan, mode="dir", run="won", outputs=[replace(whole, wrote=9)], receipts=False)
-    assert output_files.verify_outputs([replace(commit, outputs=(replace(whole, wrote=6),))]) == []
-    assert output_files.verify_outputs(ledger.lineage()) == [
+    assert verification.verify_outputs([replace(commit, outputs=(replace(whole, wrote=6),))]) == []
+    assert verification.verify_outputs(ledger.lineage()) == [
         f"load 1: {table}/load=00000001 has files of 6 rows, and Spark wrote 9"
     ]
 
@@ -262,7 +262,7 @@ def test_local_paths_are_absolute_whatever_their_form(
 
 def test_what_happened_to_published_files_is_found(ledger: Ledger, table: Path) -> None:
     commit = load(ledger, table, "gone.parquet", "grown.parquet", "rewritten.parquet", "whole.parquet")
-    assert output_files.verify_outputs([commit]) == []
+    assert verification.verify_outputs([commit]) == []
     directory = table / of_load(1)
     (directory / "gone.parquet").unlink()
     with (directory / "grown.parquet").open("ab") as file:
@@ -274,7 +274,7 @@ def test_what_happened_to_published_files_is_found(ledger: Ledger, table: Path) 
     )
     commit = replace(commit, outputs=(replace(commit.outputs[0], files=files),))
     whole = size_of(commit, "grown.parquet")
-    assert output_files.verify_outputs([commit]) == [
+    assert verification.verify_outputs([commit]) == [
         f"load 1: {directory}/gone.parquet is missing; it had 2 rows",
         f"load 1: {directory}/grown.parquet has {whole + 1} bytes and had {whole} when it was committed",
         f"load 1: {directory}/rewritten.parquet has 1 rows and had 2 when it was committed",
