@@ -23,17 +23,25 @@ TARGET_BYTES = 128 << 20
 
 
 def collect_garbage(
-    ledger: Ledger, keep: int, older_than: str, *, dry_run: bool = False, tells_nothing: bool = True
+    ledger: Ledger,
+    keep: int,
+    older_than: str,
+    catalog: str | None = None,
+    *,
+    dry_run: bool = False,
+    tells_nothing: bool = True,
 ) -> None:
     """Do what `gc` does, and tell it, also that there was nothing if it ``tells_nothing``."""
     from pyspark_kafkalog.clock import SYSTEM_CLOCK
     from pyspark_kafkalog.ledger.ledger import clean
+    from pyspark_kafkalog.loads.lake_cleaning import removable_lake_files
     from pyspark_kafkalog.loads.output_cleaning import removable_files, remove_files
 
     now_ms, age_ms = SYSTEM_CLOCK.time_ms(), duration_ms(older_than, "--older-than")
     with nullcontext() if dry_run else ledger.hold("gc"):
         found = clean(ledger, keep, dry_run=dry_run)
         tables = removable_files(ledger, now_ms - age_ms)
+        tables += removable_lake_files(ledger, now_ms - age_ms, catalog)
         if not dry_run:
             for table in tables:
                 remove_files(ledger, table, now_ms)
@@ -47,7 +55,7 @@ def collect_garbage(
         what = f"{counted(receipts, 'receipt')} and {counted(marks, 'mark')}"
         typer.echo(f"{done} {what} of {counted(len(gone), 'load')}")
     for table in tables:
-        if table.refused:
+        if table.refused and tells_nothing:
             words(f"{table.location}: nothing is removed there: {table.refused}")
         if count := len(table.unlisted) + len(table.replaced):
             typer.echo(f"{done} {counted(count, 'file')} with {size(table.bytes)} from {table.location}")

@@ -225,6 +225,7 @@ def _try_store(url: str) -> None:
         "gc flights --offsets /lake/_offsets --dry-run",
         "gc flights --offsets /lake/_offsets --keep 10",
         "gc flights --offsets /lake/_offsets --older-than 12h",
+        "gc flights --offsets /lake/_offsets --catalog prod",
     )
 )
 def gc(
@@ -234,14 +235,18 @@ def gc(
     older_than: Annotated[
         str, typer.Option(help="Minimum age of removed files: 7d, 12h, 30m, 0s.")
     ] = KEPT_FOR,
+    catalog: Annotated[
+        str | None, typer.Option(help="Catalog of Iceberg tables, by its name in pyiceberg's configuration.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
     """Remove what is no longer needed: receipts and marks of committed loads, which are summed up first, and
-    output files that no commit names or that `compact` replaced.
+    output files that no commit names or that `compact` replaced. In tables of Delta and Iceberg, files that
+    tasks of this load wrote and no version or snapshot has.
 
     Plans, commits, files of rewound loads and all that belongs to a pending plan are kept.
     """
-    collect_garbage(open_ledger(name, offsets), keep, older_than, dry_run=dry_run)
+    collect_garbage(open_ledger(name, offsets), keep, older_than, catalog, dry_run=dry_run)
 
 
 _SIZE_UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}

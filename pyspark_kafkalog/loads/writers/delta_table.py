@@ -5,6 +5,7 @@ runtime.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_kafkalog.errors import LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
 from pyspark_kafkalog.ledger.stores.object_clients import object_options
+from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.lake_table import (
     TableCommit,
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 _FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "timestampNtz", "vacuumProtocolCheck"})
 """Writer features that a plain append of files satisfies."""
+
+
+_LOG_ENTRY = re.compile(r"_delta_log/[0-9]{20}\.json")
 
 
 class TaskDeltaTable(TaskLakeTable):
@@ -100,8 +105,21 @@ class TaskDeltaTable(TaskLakeTable):
         except self._doubtful as e:
             raise LoadError(f"cannot create {self.table}: {told(e)}") from e
 
-    def _destination(self, _handle: Any, rows: pa.Schema) -> Destination:
-        return Destination(self._store, rows, self._layout)
+    def _place(self, _handle: Any) -> FileStore:
+        return self._store
+
+    def _names(self, handle: Any) -> set[str]:
+        """Of the newest version, and what the log adds or removes: older versions have no others."""
+        paths = list(handle.file_uris())
+        for file in self._store.files("_delta_log"):
+            if _LOG_ENTRY.fullmatch(file.name):
+                lines = (self._store.read(file.name) or b"").splitlines()
+                actions = [action for line in lines for action in json.loads(line).values()]
+                paths += [action["path"] for action in actions if "path" in action]
+        return {path.rpartition("/")[2] for path in paths}
+
+    def _destination(self, handle: Any, rows: pa.Schema) -> Destination:
+        return Destination(self._place(handle), rows, self._layout)
 
     def _commit_files(
         self, handle: Any, work: Work, record: str, files: tuple[WrittenFile, ...], to: Destination

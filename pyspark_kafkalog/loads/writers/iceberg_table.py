@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.lake_table import (
     ICEBERG_PROPERTY,
@@ -115,9 +116,17 @@ class TaskIcebergTable(TaskLakeTable):
         except Exception as e:
             raise LoadError(f"cannot create {self.table}: {told(e)}") from e
 
+    def _place(self, handle: Any) -> FileStore:
+        return open_store(_data_place(handle))
+
+    def _names(self, handle: Any) -> set[str]:
+        """Of all snapshots, whatever branch has them."""
+        paths = handle.inspect.all_files()["file_path"].to_pylist() if handle.snapshots() else []
+        return {path.rpartition("/")[2] for path in paths}
+
     def _destination(self, handle: Any, rows: pa.Schema) -> Destination:
         layout = replace(self._layout, partitioning=_partitioning(self.table, handle))
-        return Destination(open_store(_data_place(handle)), _chosen(_arrow_schema(handle), rows), layout)
+        return Destination(self._place(handle), _chosen(_arrow_schema(handle), rows), layout)
 
     def _commit_files(
         self, handle: Any, _work: Work, record: str, files: tuple[WrittenFile, ...], _to: Destination

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.commit import LoadOutput
+from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.lake_table import SHORT_IDENTITY, LakeTable, TableCommit
@@ -88,9 +89,23 @@ class TaskLakeTable(LakeTable):
             handle = self._present()
         to = self._destination(handle, self._rows(work))
         # No other run's files have such names, so those of failed attempts can be told from others'.
-        stem = f"kafkalog-{work.ledger.identity()[:SHORT_IDENTITY]}-{work.plan.number:08d}-{work.run}"
+        stem = f"{name_of_files(work.ledger)}{work.plan.number:08d}-{work.run}"
         written = self._tasks.write(work, to.store, schema=to.schema, layout=to.layout, stem=stem)
         self._commit(work, record, written.files, to)
+
+    def files_named(self) -> tuple[FileStore, set[str]] | None:
+        """Where the table's files are, and the names, without directories, of those that a version or
+        snapshot has which can still be read; None without a table. Raises `LoadError`.
+        """
+        handle = self._handle()
+        if handle is None:
+            return None
+        try:
+            return self._place(handle), self._names(handle)
+        except LoadError:
+            raise
+        except Exception as e:  # of whatever library reads the table
+            raise LoadError(f"cannot read {self.table}: {told(e)}") from e
 
     def _commit(self, work: Work, record: str, files: tuple[WrittenFile, ...], to: Destination) -> None:
         """Look and commit with one handle, so that the commit is refused if another driver wrote the load in
@@ -148,6 +163,14 @@ class TaskLakeTable(LakeTable):
         """Create the table, unless another driver did."""
 
     @abstractmethod
+    def _place(self, handle: Any) -> FileStore:
+        """Where its files are."""
+
+    @abstractmethod
+    def _names(self, handle: Any) -> set[str]:
+        """As `files_named`."""
+
+    @abstractmethod
     def _destination(self, handle: Any, rows: pa.Schema) -> Destination: ...
 
     @abstractmethod
@@ -155,6 +178,11 @@ class TaskLakeTable(LakeTable):
         self, handle: Any, work: Work, record: str, files: tuple[WrittenFile, ...], to: Destination
     ) -> None:
         """Add the files to the table as the handle has it, in one commit that holds ``record``."""
+
+
+def name_of_files(ledger: Ledger) -> str:
+    """What the names of a ledger's files begin with, before the number of their load."""
+    return f"kafkalog-{ledger.identity()[:SHORT_IDENTITY]}-"
 
 
 def told(error: BaseException) -> str:

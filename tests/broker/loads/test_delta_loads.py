@@ -10,9 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from typer.testing import CliRunner
 
 from kafkalog_broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.cli.app import app
+from pyspark_kafkalog.cli.terminal_output import size
 from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.loads.lake_cleaning import removable_lake_files
 from pyspark_kafkalog.loads.load import Load
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import LocalLake
@@ -221,3 +225,38 @@ def test_a_table_is_written_once_in_a_block(lake: Lake) -> None:
         load.write_delta(lake.path)
         with pytest.raises(LoadError, match="was written in this block already"):
             load.write_delta(lake.path)
+
+
+ALL = 10**13  # milliseconds: later than any file
+
+
+def test_only_files_that_no_version_has_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that died before its commit; not what an older version still has, nor what others wrote."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise InterruptedError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", die)
+        patch.setattr("pyspark_kafkalog.loads.writers.task_lake_table._PAUSE_S", 0)
+        with pytest.raises(LoadError, match="power cut"):
+            lake.run()
+    assert removable_lake_files(lake.ledger, ALL) == []  # the ledger does not know the table yet
+    lake.run()
+    foreign = Path(lake.path, "part-0.parquet")
+    foreign.write_bytes(b"")
+    lake.table.delete("partition = 0")
+    (found,) = removable_lake_files(lake.ledger, ALL)
+    assert (found.location, len(found.unlisted), found.young_count) == (lake.path, 2, 0)
+    assert removable_lake_files(lake.ledger, 0)[0].young_count == 2
+    lake.topic.add(15)
+    lake.unfinished()
+    (pending,) = removable_lake_files(lake.ledger, ALL)
+    assert (pending.unlisted, pending.refused) == ((), "a plan is pending, and its files may be there")
+    lake.run()
+    said = CliRunner().invoke(app, ["gc", "events", "--offsets", str(lake.offsets), "--older-than", "0s"])
+    assert f"removed 2 files with {size(found.bytes)} from {lake.path}\n" in said.stdout
+    assert foreign.exists()
+    assert not any(Path(lake.path, name).exists() for name in found.unlisted)
+    assert lake.values() == [*range(10, 15), 15]
+    assert len(DeltaTable(lake.path, version=1).to_pyarrow_table()) == 15

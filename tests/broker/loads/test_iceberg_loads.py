@@ -20,7 +20,9 @@ from pyiceberg.transforms import BucketTransform
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
+from pyspark_kafkalog.loads.lake_cleaning import removable_lake_files
 from pyspark_kafkalog.loads.load import Load
+from pyspark_kafkalog.loads.output_cleaning import remove_files
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.loads.iceberg_threads import end_threads
 from tests.support.loads.local_lake import LocalLake
@@ -279,3 +281,34 @@ def test_a_catalog_of_the_users_and_loads_of_a_rewound_ledger(lake: Lake) -> Non
     lake.table.manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()
     assert lake.run().number == 4
     assert lake.values() == list(range(16))
+
+
+ALL = 10**13  # milliseconds: later than any file
+
+
+def test_only_files_that_no_snapshot_has_are_removed(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that died before its commit; not what an older snapshot still has."""
+
+    def die(*_: Any, **__: Any) -> None:
+        raise InterruptedError("power cut")
+
+    lake.run()
+    lake.topic.add(15)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqlCatalog, "commit_table", die)
+        patch.setattr("pyspark_kafkalog.loads.writers.task_lake_table._PAUSE_S", 0)
+        with pytest.raises(LoadError, match="power cut"):
+            lake.run()
+    (pending,) = removable_lake_files(lake.ledger, ALL, lake.properties)
+    assert (pending.unlisted, pending.refused) == ((), "a plan is pending, and its files may be there")
+    lake.run()
+    lake.table.delete("partition = 0")
+    (unknown,) = removable_lake_files(lake.ledger, ALL)
+    assert unknown.refused == "it is an Iceberg table: say which catalog has it"
+    (found,) = removable_lake_files(lake.ledger, ALL, lake.properties)
+    assert len(found.unlisted) == 1
+    remove_files(lake.ledger, found, ALL)
+    assert removable_lake_files(lake.ledger, ALL, lake.properties)[0].unlisted == ()
+    assert lake.values() == list(range(10, 15))
+    second = lake.table.snapshots()[1].snapshot_id
+    assert len(lake.table.scan(snapshot_id=second).to_arrow()) == 16
