@@ -82,6 +82,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.foreign.object_stores
 	@$(BIN)/python -m tests.support.foreign.processes
 	@$(BIN)/python -m tests.support.foreign.mini_hdfs
+	@$(BIN)/python -m tests.support.foreign.duckdb_tables
 	@$(BIN)/python -m tests.support.spark.spark_environments
 	@$(PYTEST) $(PROCESSES) 3 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
