@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.long("each notebook is a Spark driver")
+pytestmark = pytest.mark.long("most notebooks are Spark drivers")
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 QUICKSTART, STREAMING = "01_quickstart.ipynb", "02_streaming.ipynb"
 WAREHOUSE, GROUPS = "03_warehouse_load.ipynb", "04_zookeeper_consumer_groups.ipynb"
+LAKEHOUSE = "05_lakehouse_without_a_jar.ipynb"
 
 SAME_EACH_TIME = {
     QUICKSTART: ["produce", "read", "first-rows", "places", "window", "show-headers", "cli-consume"],
@@ -30,6 +31,7 @@ SAME_EACH_TIME = {
         *("produce", "load-1", "load-nothing", "load-2", "crash-3", "replay", "load-5-to-7"),
         *("cli-rewind", "load-9", "own-write", "stage"),
     ],
+    LAKEHOUSE: ["produce", "load-1", "query", "allowed", "once", "delta", "cli-verify"],
     GROUPS: ["two", "kill", "third", "promise", "cli-lag", "cli-reset"],
 }
 """Cells whose text depends on the data alone; others show times, ids, or how records fell into batches."""
@@ -155,6 +157,17 @@ def test_the_consumers_of_a_group_take_over_from_one_that_was_killed(executed: A
     assert re.search(r"total .* 0 │\n", text_of(cells["cli-lag"]))
     assert re.search(r"total .* 205 │\n", text_of(cells["cli-reset"]))
     assert sorted(pictures_of(cells)) == ["plot-lag", "plot-owners"]
+
+
+def test_tables_of_iceberg_and_delta_have_every_flight_once(executed: Any) -> None:
+    cells = executed(LAKEHOUSE)
+    assert text_of(cells["load-1"]) == "load 1: 27,004 records, 1 snapshot\n"
+    assert "load 2 has 2 dead letters, more than max_dead=0." in text_of(cells["too-many"])
+    assert text_of(cells["allowed"]).startswith("load 2: 24,953 records, 2 of them dead letters\n")
+    assert text_of(cells["crash"]).startswith("load 3: 28,834 records; 3 snapshots, 80,789 rows\n")
+    assert text_of(cells["once"]).split() == ["n", "places", "80789", "80789"]
+    assert text_of(cells["delta"]) == "load 1: 80,791 records, 5,825 rows\n"
+    assert sorted(pictures_of(cells)) == ["plot-days"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -34,8 +34,9 @@ def duckdb_tables() -> Path:
 
 
 def answers_to(*queries: str) -> list[list[list[Any]]]:
-    """The rows that DuckDB answers to each, in which tables are ``delta_scan('path')`` and ``iceberg_scan('metadata file')``;
-    what JSON lacks comes as text. Raises `NotAvailable`, and `AssertionError` with DuckDB's error.
+    """The rows that DuckDB answers to each, in which tables are ``delta_scan('path')`` and
+    ``iceberg_scan('metadata file')``; what JSON lacks comes as text. Raises `NotAvailable`, and
+    `AssertionError` with DuckDB's error.
     """
     directory = duckdb_tables()
     command = [sys.executable, "-c", _QUERY, str(directory), *queries]
