@@ -164,7 +164,7 @@ def test_tables_of_iceberg_and_delta_have_every_flight_once(executed: Any) -> No
     assert text_of(cells["load-1"]) == "load 1: 27,004 records, 1 snapshot\n"
     assert "load 2 has 2 dead letters, more than max_dead=0." in text_of(cells["too-many"])
     assert text_of(cells["allowed"]).startswith("load 2: 24,953 records, 2 of them dead letters\n")
-    assert text_of(cells["crash"]).startswith("load 3: 28,834 records; 3 snapshots, 80,789 rows\n")
+    assert text_of(cells["crash"]).startswith("load 3: 28,834 records\n3 snapshots, 80,789 rows\n")
     assert text_of(cells["once"]).split() == ["n", "places", "80789", "80789"]
     assert text_of(cells["delta"]) == "load 1: 80,791 records, 5,825 rows\n"
     assert sorted(pictures_of(cells)) == ["plot-days"]
