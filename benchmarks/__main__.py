@@ -83,6 +83,7 @@ BENCHMARKS = (
     ),
     Benchmark("stages", "Stages of a read: processor seconds for one GB"),
     Benchmark("memory", "Memory of a worker"),
+    Benchmark("direct_loads", "Loads by tasks, without Spark"),
     Benchmark("loads", "Loads", "at_paths"),
     Benchmark("loads", "Loads, with their ledger in an object store", "at_a_store"),
 )
