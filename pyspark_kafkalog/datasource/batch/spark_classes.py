@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+WITHOUT_SPARK = "KAFKALOG_WITHOUT_SPARK"
+"""Set in processes that never belong to Spark: to import PySpark takes longer than all else together."""
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 else:
     try:
+        if WITHOUT_SPARK in os.environ:
+            raise ImportError
         from pyspark import TaskContext
         from pyspark.sql.datasource import DataSourceReader, InputPartition
     except ImportError:
@@ -20,4 +26,4 @@ else:
 
         DataSourceReader = InputPartition = object
 
-__all__ = ["DataSourceReader", "InputPartition", "TaskContext"]
+__all__ = ["WITHOUT_SPARK", "DataSourceReader", "InputPartition", "TaskContext"]

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from types import TracebackType
 
+from pyspark_kafkalog.datasource.batch.spark_classes import WITHOUT_SPARK
 from pyspark_kafkalog.errors import KafkaError, LoadError
 from pyspark_kafkalog.loads.engines.engine import RangeTask
 from pyspark_kafkalog.loads.engines.worker import Answer, read_message, write_message
@@ -60,7 +61,7 @@ class _Worker:
             [sys.executable, "-m", "pyspark_kafkalog.loads.engines.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, WITHOUT_SPARK: "1"},
         )
         return self
 
