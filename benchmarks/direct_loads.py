@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,6 +28,8 @@ from unittest import mock
 
 import obstore
 import pyarrow as pa
+from confluent_kafka import Consumer, Message, TopicPartition
+from deltalake import write_deltalake
 from obstore.store import S3Store
 
 import pyspark_kafkalog as kafkalog
@@ -47,6 +49,7 @@ SIZES = {100: 20_000_000, 1000: 3_000_000}
 PLACED = 8_000_000
 """Records of 100 B for the comparison of places."""
 TO_S3 = 2_000_000
+CONSUMED = 500_000  # records in a commit of the consumer's
 STARTED = 1_000_000
 MEMORY = {100: 4_000_000, 1000: 1_000_000, 1_000_000: 600}
 SUM_GOAL = 0.85
@@ -66,6 +69,7 @@ def run(rounds: int = 5) -> list[Row]:
         for value_bytes, count in SIZES.items():
             rows += shown([loads.against_its_parts(value_bytes, count, min(rounds, 3))])
         rows += shown(loads.places(rounds))
+        rows += shown([loads.against_a_consumer(min(rounds, 3))])
         rows += shown([loads.store(min(rounds, 3))])
         rows += shown([loads.start(rounds)])
         return rows + shown([loads.memory(value_bytes, count) for value_bytes, count in MEMORY.items()])
@@ -107,6 +111,16 @@ class Loads:
             compare(f"{what} {name}", took[name], took["Parquet"], "Mrows/s", PLACE_GOAL)
             for name in ("Delta", "Iceberg")
         ]
+
+    def against_a_consumer(self, rounds: int) -> Row:
+        """What a program of one's own does, without offsets: for information."""
+        topic = self.topic(100, TO_S3)
+        contestants: dict[str, Callable[[], object]] = {
+            "load": partial(self.delta, topic),
+            "confluent-kafka and deltalake's writer": partial(self._consumed, topic),
+        }
+        question = f"load of {TO_S3 / 1e6:g} M x 100 B to Delta"
+        return compare(question, *interleave(contestants, rounds, TO_S3).values(), "Mrows/s")
 
     def store(self, rounds: int) -> Row:
         topic = self.topic(100, TO_S3)
@@ -179,6 +193,21 @@ class Loads:
         with self.load(topic) as load:
             load.write_iceberg("measured.events", catalog=catalog, compression="snappy")
 
+    def _consumed(self, topic: str) -> None:
+        path, servers = str(self._new_path()), self._broker.bootstrap_servers
+        config = {"bootstrap.servers": servers, "group.id": "measured", "enable.auto.commit": False}
+        consumer = Consumer(config)
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        left = sum(consumer.get_watermark_offsets(TopicPartition(topic, n))[1] for n in range(PARTITIONS))
+        while left:
+            messages: list[Message] = []
+            while left and len(messages) < CONSUMED:
+                found = consumer.consume(min(left, 10_000), 60)
+                messages += found
+                left -= len(found)
+            write_deltalake(path, _table_of(messages), mode="append")
+        consumer.close()
+
     def _write_alone(self, value_bytes: int, count: int) -> None:
         rows = self._one_batch(value_bytes)
         times = count // PARTITIONS // rows.num_rows
@@ -233,6 +262,18 @@ class WriteTask:
             files.add(self.rows)
         files.close()
         return []
+
+
+def _table_of(messages: Sequence[Message]) -> pa.Table:
+    return pa.table(
+        {
+            "key": pa.array([one.key() for one in messages], pa.binary()),
+            "value": pa.array([one.value() for one in messages], pa.binary()),
+            "partition": pa.array([one.partition() for one in messages], pa.int32()),
+            "offset": pa.array([one.offset() for one in messages], pa.int64()),
+            "timestamp": pa.array([one.timestamp()[1] for one in messages], pa.int64()),
+        }
+    )
 
 
 def _nothing(_index: int) -> list[str]:
