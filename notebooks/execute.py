@@ -21,7 +21,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 NOTEBOOKS = Path(__file__).resolve().parent
-CELL_SECONDS = 120
+CELL_SECONDS = 300
 
 
 def execute(path: Path) -> NotebookNode:

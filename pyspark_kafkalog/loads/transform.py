@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark_kafkalog.decoding.arrow_rows import REASON
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ Decode = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 """Turns a batch of the source into as many rows, whose last column, `REASON`, says why a record is a dead
 letter; null if it is none.
 """
-
-REASON = "reason"
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Any:
         # A process of its own: neither Jupyter's event loop nor its warnings are the tests' concern.
         ran = subprocess.run(
             [sys.executable, "-m", "notebooks.execute", name, "--to", str(directory)],
-            cwd=ROOT, capture_output=True, text=True, timeout=380, check=False,
+            cwd=ROOT, capture_output=True, text=True, timeout=800, check=False,
         )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
         return cells_of(directory / name)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 120.0
 """What passes waits for less than a second. On a machine that does four other things, a broker that starts or
 a session that ends may take twenty times as long.
 """

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_kafkalog.columnar.arrow_columns import COLUMNS_07, arrow_schema
+from pyspark_kafkalog.decoding.arrow_rows import REASON
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import PARQUET, LoadOutput, OutputFile
 from pyspark_kafkalog.loads import output_files
 from pyspark_kafkalog.loads.dead_letters import ORIGINAL, WHERE_THERE, DeadLimit, path_of
 from pyspark_kafkalog.loads.file_table import Work
-from pyspark_kafkalog.loads.transform import REASON
 
 if TYPE_CHECKING:
     import pyarrow as pa

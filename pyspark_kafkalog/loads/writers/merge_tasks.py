@@ -91,7 +91,7 @@ def merged_schema(store: FileStore, files: Sequence[str]) -> pa.Schema:
     columns: dict[str, pa.Field] = {}
     for name, found in zip(files, side_by_side(store, lambda one: _stored(store, one), files), strict=True):
         for field in found:
-            known = columns.setdefault(field.name, field)
+            known = columns.setdefault(field.name, field.remove_metadata())
             if known.type != field.type:
                 raise LoadError(
                     f"{store.location}/{name} has column {field.name} as {field.type}, and older files as "
