@@ -1,7 +1,10 @@
-"""What tests get from package registries into ``.interop``, once; and why, where it cannot be had."""
+"""What tests get from package registries, once, into ``.interop`` or the directory that KAFKALOG_INTEROP
+names; and why, where it cannot be had.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-DIRECTORY = ROOT / ".interop"
+DIRECTORY = Path(os.environ.get("KAFKALOG_INTEROP", ROOT / ".interop"))
 
 _FETCH_SECONDS = 600
 
