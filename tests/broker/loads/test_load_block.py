@@ -62,14 +62,14 @@ class Place:
     def check(self, work: Work, /) -> None:
         pass
 
-    def find(self, work: Work, /) -> LoadOutput | None:
-        return LoadOutput("nowhere", "", (), "delta") if self._found else None
+    def find(self, work: Work, /) -> tuple[LoadOutput, ...]:
+        return (LoadOutput("nowhere", "", (), "delta"),) if self._found else ()
 
-    def write(self, work: Work, /) -> LoadOutput:
+    def write(self, work: Work, /) -> tuple[LoadOutput, ...]:
         if self._fails:
             raise LoadError("no room")
         work.frame.count()
-        return LoadOutput("nowhere", "", (), "delta")
+        return (LoadOutput("nowhere", "", (), "delta"),)
 
 
 class Dead(DeadLetters):
@@ -78,8 +78,8 @@ class Dead(DeadLetters):
     def check(self, work: Work) -> None:
         pass
 
-    def write(self, work: Work) -> LoadOutput:
-        return LoadOutput("nowhere", "dead", (), "parquet")
+    def write(self, work: Work) -> tuple[LoadOutput, ...]:
+        return (LoadOutput("nowhere", "dead", (), "parquet"),)
 
 
 def within(block: Load, *steps: Callable[[Load], object]) -> None:
