@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 KEPT_FOR = "7d"
 """How long files stay that nobody needs, so that running readers can finish."""
 
-TARGET_BYTES = 128 << 20
-
 
 def collect_garbage(
     ledger: Ledger,
@@ -29,9 +27,9 @@ def collect_garbage(
     catalog: str | None = None,
     *,
     dry_run: bool = False,
-    tells_nothing: bool = True,
+    is_quiet: bool = False,
 ) -> None:
-    """Do what `gc` does, and tell it, also that there was nothing if it ``tells_nothing``."""
+    """Do what `gc` does, and tell it; with ``is_quiet`` only what was removed."""
     from pyspark_kafkalog.clock import SYSTEM_CLOCK
     from pyspark_kafkalog.ledger.ledger import clean
     from pyspark_kafkalog.loads.lake_cleaning import removable_lake_files
@@ -51,27 +49,28 @@ def collect_garbage(
     gone = [one for one in found if not one.kept]
     receipts, marks = sum(one.receipts for one in gone), sum(one.marks for one in gone)
     done = "would remove" if dry_run else "removed"
-    if gone or tells_nothing:
+    if gone or not is_quiet:
         what = f"{counted(receipts, 'receipt')} and {counted(marks, 'mark')}"
         typer.echo(f"{done} {what} of {counted(len(gone), 'load')}")
     for table in tables:
-        if table.refused and tells_nothing:
+        if table.refused and not is_quiet:
             words(f"{table.location}: nothing is removed there: {table.refused}")
         if count := len(table.unlisted) + len(table.replaced):
             typer.echo(f"{done} {counted(count, 'file')} with {size(table.bytes)} from {table.location}")
-        if table.young_count and tells_nothing:
+        if table.young_count and not is_quiet:
             young = counted(table.young_count, "file")
             words(f"{table.location}: {young} younger than {older_than} not removed")
 
 
 def compact_tables(
-    spark: SparkSession | None, paths: Iterable[str], offsets: str, target_bytes: int = TARGET_BYTES
+    spark: SparkSession | None, paths: Iterable[str], offsets: str, target_bytes: int | None = None
 ) -> None:
-    """Compact the tables at these paths, with a line for each commit."""
+    """Compact the tables at these paths, by default as `compact` does, with a line for each commit."""
     from pyspark_kafkalog.loads.compaction import compact as compact_files
 
+    how = {} if target_bytes is None else {"target_bytes": target_bytes}
     for path in paths:
-        commit = compact_files(spark, path, offsets, target_bytes=target_bytes)
+        commit = compact_files(spark, path, offsets, **how)
         if commit is not None:
             (new,) = commit.outputs
             typer.echo(f"commit {commit.number}: {counted(len(new.files), 'file')} in {new.place}")

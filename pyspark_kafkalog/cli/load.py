@@ -274,7 +274,7 @@ class Loads:
         ledger = Ledger.at(self.offsets, self.name)
         paths = dict.fromkeys(out.path for _, out in live_outputs(ledger.lineage()))
         compact_tables(spark, paths, self.offsets)
-        collect_garbage(ledger, keep=1, older_than=KEPT_FOR, tells_nothing=False)
+        collect_garbage(ledger, keep=1, older_than=KEPT_FOR, is_quiet=True)
 
     def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
         from pyspark_kafkalog.loads.load import load as begin_load

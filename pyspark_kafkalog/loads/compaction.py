@@ -24,14 +24,12 @@ from pyspark_kafkalog.loads.engines.spark_engine import SparkEngine
 from pyspark_kafkalog.loads.manifest import write_manifests
 from pyspark_kafkalog.loads.reading import option_texts, table_of
 from pyspark_kafkalog.loads.writers.merge_tasks import MergeTasks, merge_files, merged_schema, merges_of
-from pyspark_kafkalog.loads.writers.parquet_files import Layout
+from pyspark_kafkalog.loads.writers.parquet_files import TARGET_FILE_BYTES, Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-
-TARGET_BYTES = 128 << 20
 
 
 def compact(
@@ -39,7 +37,7 @@ def compact(
     path: str | os.PathLike[str],
     offsets: str | os.PathLike[str] | None = None,
     *,
-    target_bytes: int = TARGET_BYTES,
+    target_bytes: int = TARGET_FILE_BYTES,
     **options: object,
 ) -> Commit | None:
     """Rewrite the small files of the loads in effect below ``path`` into files of about ``target_bytes``.

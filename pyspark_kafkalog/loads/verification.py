@@ -76,7 +76,7 @@ def read_outputs(ledger: Ledger, commits: Iterable[Commit], tell: Callable[[int]
 
 def _incomplete(live: Live) -> list[str]:
     return [
-        f"load {commit.number}: {out.place} has files of {out.rows} rows, and Spark wrote {out.wrote}"
+        f"load {commit.number}: {out.place} has files of {out.rows} rows, and {out.wrote} were written"
         for commit, out in live
         if out.wrote not in (None, out.rows)
     ]

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 WITHOUT_SPARK = "KAFKALOG_WITHOUT_SPARK"
-"""Set in processes that never belong to Spark: to import PySpark takes longer than all else together."""
+"""Set in processes that never belong to Spark, which start sooner if they do not import PySpark."""
 
 if TYPE_CHECKING:
     from pyspark import TaskContext

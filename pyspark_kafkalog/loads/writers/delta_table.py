@@ -16,15 +16,15 @@ from pyspark_kafkalog.ledger.stores.locations import is_remote, open_store
 from pyspark_kafkalog.ledger.stores.object_clients import object_options
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
-from pyspark_kafkalog.loads.lake_table import (
+from pyspark_kafkalog.loads.partitioning import directory_values
+from pyspark_kafkalog.loads.table_schema import simple_types
+from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.lake_table import (
     TableCommit,
     decode_table_commit,
     delta_application,
     versions_in_effect,
 )
-from pyspark_kafkalog.loads.partitioning import directory_values
-from pyspark_kafkalog.loads.table_schema import simple_types
-from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 from pyspark_kafkalog.loads.writers.task_lake_table import Destination, TaskLakeTable, told
 

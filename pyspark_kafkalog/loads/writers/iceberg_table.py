@@ -14,15 +14,15 @@ from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
-from pyspark_kafkalog.loads.lake_table import (
+from pyspark_kafkalog.loads.partitioning import Partitioning, directory_values
+from pyspark_kafkalog.loads.table_schema import storable, types_of
+from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.lake_table import (
     ICEBERG_PROPERTY,
     TableCommit,
     count_of,
     decode_table_commit,
 )
-from pyspark_kafkalog.loads.partitioning import Partitioning, directory_values
-from pyspark_kafkalog.loads.table_schema import storable, types_of
-from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 from pyspark_kafkalog.loads.writers.task_lake_table import Destination, TaskLakeTable, told
 

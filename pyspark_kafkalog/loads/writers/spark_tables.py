@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.loads.file_table import Work
-from pyspark_kafkalog.loads.lake_table import (
+from pyspark_kafkalog.loads.writers.lake_table import (
     ICEBERG_PROPERTY,
     LakeTable,
     TableCommit,

@@ -16,10 +16,10 @@ from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from pyspark_kafkalog.loads.file_table import Work
-from pyspark_kafkalog.loads.lake_table import SHORT_IDENTITY, LakeTable, TableCommit
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.loads.table_schema import types_of
 from pyspark_kafkalog.loads.transform import RowFunctions
+from pyspark_kafkalog.loads.writers.lake_table import SHORT_IDENTITY, LakeTable, TableCommit
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, WrittenFile
 from pyspark_kafkalog.loads.writers.task_files import TaskWriter
 

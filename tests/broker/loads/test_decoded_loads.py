@@ -14,11 +14,10 @@ import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog import decoding
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
-from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.output_cleaning import removable_files
 from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
-from tests.support.loads.local_lake import LocalLake
+from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
 
 pytestmark = pytest.mark.usefixtures("tasks_here")
@@ -26,41 +25,22 @@ pytestmark = pytest.mark.usefixtures("tasks_here")
 JSON = decoding.json_values({"n": pa.int64(), "name": pa.string()})
 
 
-class Lake(LocalLake):
-    """A table of files and one of Delta; 0-9 and 10-14 are no objects, what `add` adds may be."""
-
-    @property
-    def table(self) -> str:
-        return str(self.root / "table")
-
-    def write(self, load: Load, **how: Any) -> None:
-        load.write_parquet(self.table, **how)
-
-    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        table = kafkalog.read_load(None, self.table).read_all()
-        return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=str)
-
-    def dead(self, *columns: str) -> list[tuple[Any, ...]]:
-        table = kafkalog.read_dead(None, "events", offsets=self.offsets).read_all()
-        return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
-
-
 @pytest.fixture
-def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
+def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> FileLake:
     """Of one load in which all fifteen records are dead, and then three records."""
-    made = Lake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
+    made = FileLake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
     made.run(decode=JSON)
     made.topic.add('{"n": 1, "name": "one", "more": [1]}', '{"n": "two"}', partition=0)
     made.topic.add('{"name": "three"}', partition=1)
     return made
 
 
-def test_what_can_be_decoded_is_in_the_table_and_all_else_with_its_reason_is_not(lake: Lake) -> None:
+def test_what_can_be_decoded_is_in_the_table_and_all_else_with_its_reason_is_not(lake: FileLake) -> None:
     load = lake.run(decode=JSON)
     assert load.commit is not None
     assert (load.commit.mode, load.commit.records) == ("dir", 3)
     assert [(out.rows, out.wrote) for out in load.commit.outputs] == [(1, 1), (2, 2)]
-    assert lake.rows("n", "name", "offset", "load") == [(1, "one", 10, 2), (None, "three", 5, 2)]
+    assert lake.rows("n", "name", "offset", "load") == [(None, "three", 5, 2), (1, "one", 10, 2)]
     dead = lake.dead("load", "value", "partition", "offset", "reason")
     assert len(dead) == 16
     assert dead[0] == (1, b"0", 0, 0, "not a JSON object")
@@ -68,7 +48,7 @@ def test_what_can_be_decoded_is_in_the_table_and_all_else_with_its_reason_is_not
     assert verify_outputs(lake.ledger.lineage()) == []
 
 
-def test_a_function_gets_what_was_decoded(lake: Lake) -> None:
+def test_a_function_gets_what_was_decoded(lake: FileLake) -> None:
     def doubled(rows: pa.RecordBatch) -> pa.Table:
         return pa.table({"twice": pc.multiply(rows["n"], 2), "at": rows["offset"]}).drop_null()
 
@@ -79,7 +59,7 @@ def test_a_function_gets_what_was_decoded(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 0.3])
-def test_too_many_dead_letters_publish_nothing(lake: Lake, limit: float) -> None:
+def test_too_many_dead_letters_publish_nothing(lake: FileLake, limit: float) -> None:
     with pytest.raises(TooManyDead, match=r'load 2 has 1 dead letters, .*First reasons: .*n is "two"'):
         lake.run(decode=JSON, max_dead=limit)
     assert len(lake.dead("load")) == 15
@@ -88,7 +68,7 @@ def test_too_many_dead_letters_publish_nothing(lake: Lake, limit: float) -> None
     assert len(lake.rows("n")) == 2
 
 
-def test_dead_letters_of_a_load_that_is_in_a_lake_table_are_those_of_its_run(lake: Lake) -> None:
+def test_dead_letters_of_a_load_that_is_in_a_lake_table_are_those_of_its_run(lake: FileLake) -> None:
     """A replay may decode more, for example with a newer schema: what it decodes is not in the table."""
 
     def all_of_them(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -108,7 +88,7 @@ def test_dead_letters_of_a_load_that_is_in_a_lake_table_are_those_of_its_run(lak
     assert removable_files(lake.ledger, 10**13)[0].unlisted == ()
 
 
-def test_a_lake_table_whose_dead_letters_are_too_many_is_not_written(lake: Lake) -> None:
+def test_a_lake_table_whose_dead_letters_are_too_many_is_not_written(lake: FileLake) -> None:
     delta = lake.root / "delta"
     with pytest.raises(TooManyDead), lake.load() as load:
         load.write_delta(str(delta), decode=JSON, max_dead=0)
@@ -136,13 +116,13 @@ def test_a_lake_table_whose_dead_letters_are_too_many_is_not_written(lake: Lake)
     ],
 )
 def test_what_cannot_be_decoded_is_refused_before_anything_is_read(
-    lake: Lake, how: dict[str, Any], said: str
+    lake: FileLake, how: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(InvalidConfig, match=said):
         lake.run(**how)
 
 
-def test_a_function_must_return_a_row_for_each_record(lake: Lake) -> None:
+def test_a_function_must_return_a_row_for_each_record(lake: FileLake) -> None:
     def fewer(batch: pa.RecordBatch) -> pa.RecordBatch:
         return JSON(batch)[:1]
 
@@ -150,7 +130,7 @@ def test_a_function_must_return_a_row_for_each_record(lake: Lake) -> None:
         lake.run(decode=fewer)
 
 
-def test_dead_letters_need_a_ledger_that_tasks_reach_and_are_written_once(lake: Lake) -> None:
+def test_dead_letters_need_a_ledger_that_tasks_reach_and_are_written_once(lake: FileLake) -> None:
     with (
         pytest.raises(InvalidConfig, match="beside the ledger, which tasks cannot reach: receipts=False"),
         kafkalog.load(None, name="events", offsets=lake.offsets, receipts=False, **lake.options) as load,

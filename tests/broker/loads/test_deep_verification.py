@@ -17,21 +17,17 @@ from pyspark_kafkalog.ledger.commit import Commit
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.verification import read_outputs, verify_outputs
 from tests.support.datasource.spark_topics import Topic
-from tests.support.loads.local_lake import LocalLake
+from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
 
 pytestmark = pytest.mark.usefixtures("tasks_here")
 
 
-class Lake(LocalLake):
+class Lake(FileLake):
     """Files of one load, one for each partition."""
 
-    @property
-    def table(self) -> Path:
-        return self.root / "table"
-
     def write(self, load: Load, **how: Any) -> None:
-        load.write_parquet(self.table, compression="none", **how)
+        super().write(load, compression="none", **how)
 
     def findings(self, commit: Commit) -> list[str]:
         return read_outputs(self.ledger, [commit], lambda _: None)

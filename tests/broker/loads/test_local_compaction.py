@@ -15,24 +15,16 @@ from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
-from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
-from tests.support.loads.local_lake import LocalLake
+from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
 
 pytestmark = pytest.mark.usefixtures("tasks_here")
 
 
-class Lake(LocalLake):
+class Lake(FileLake):
     """A table divided by `code`, in which columns may come later."""
-
-    @property
-    def table(self) -> Path:
-        return self.root / "table"
-
-    def write(self, load: Load, **how: Any) -> None:
-        load.write_parquet(self.table, **how)
 
     def add(self, *values: int, code: str, **more: Any) -> None:
         """A load of these values."""
@@ -46,10 +38,8 @@ class Lake(LocalLake):
             self.topic.add(*values)
         self.run(transform=coded, partition_by="code")
 
-    def rows(self, **how: Any) -> list[tuple[Any, ...]]:
-        table = kafkalog.read_load(None, self.table, **how).read_all()
-        names = ("load", "value", "code")
-        return sorted(zip(*(table[name].to_pylist() for name in names), strict=True))
+    def everything(self, **how: Any) -> list[tuple[Any, ...]]:
+        return self.rows("load", "value", "code", **how)
 
 
 @pytest.fixture
@@ -64,18 +54,18 @@ def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path
 
 
 def test_a_compaction_leaves_rows_loads_and_values_as_they_are(lake: Lake) -> None:
-    before = lake.rows()
+    before = lake.everything()
     assert len(before) == 18
     commit = kafkalog.compact(None, lake.table)
     assert commit is not None
     (output,) = commit.outputs
     assert (commit.number, commit.mode, output.replaces, output.wrote) == (5, "compact", ((1, 4),), 17)
     assert [(file.name.rpartition("/")[0], file.rows) for file in output.files] == [("code=007", 17)]
-    assert lake.rows() == before
-    assert [row[0] for row in lake.rows(between="commit:1,commit:5")] == [2, 3, 4]
+    assert lake.everything() == before
+    assert [row[0] for row in lake.everything(between="commit:1,commit:5")] == [2, 3, 4]
     lake.add(18, code="7:", more=6)
     assert kafkalog.compact(None, lake.table) is not None
-    assert lake.rows() == [*before, (6, b"18", "7:")]
+    assert lake.everything() == [*before, (6, b"18", "7:")]
     assert kafkalog.compact(None, lake.table) is None
     newest = next(lake.table.glob("kl_compact=00000007/*/*/*.parquet"))
     found = pq.ParquetFile(newest)
@@ -84,7 +74,7 @@ def test_a_compaction_leaves_rows_loads_and_values_as_they_are(lake: Lake) -> No
     assert b"kafkalog.first_offset" not in found.metadata.metadata
     assert lake.ledger.verify() == verify_outputs(lake.ledger.lineage()) == []
     lake.ledger.rewind(3, "run")
-    assert lake.rows() == [row for row in before if row[0] <= 3]
+    assert lake.everything() == [row for row in before if row[0] <= 3]
 
 
 def test_files_grow_to_the_size_that_was_asked_for(lake: Lake) -> None:
@@ -99,14 +89,14 @@ def test_a_task_that_dies_leaves_what_was_there(lake: Lake, monkeypatch: pytest.
         lines = [line for n in range(count) for line in task(n)]
         return lines[:-1]
 
-    before = lake.rows()
+    before = lake.everything()
     with monkeypatch.context() as patch:
         patch.setattr(LocalEngine, "run", die)
         with pytest.raises(LoadError, match="0 tasks merged group 0 of files; it must be one"):
             kafkalog.compact(None, lake.table)
-    assert lake.rows() == before
+    assert lake.everything() == before
     assert kafkalog.compact(None, lake.table) is not None
-    assert lake.rows() == before
+    assert lake.everything() == before
 
 
 def test_what_needs_spark_and_what_cannot_be_one_file_is_told(lake: Lake) -> None:

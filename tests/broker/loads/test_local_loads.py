@@ -23,44 +23,27 @@ import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.manifest import listed_files
 from pyspark_kafkalog.loads.output_files import table_store
 from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
-from tests.support.loads.local_lake import LocalLake
+from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
 from tests.support.until import until
 
 ROOT = Path(__file__).parents[3]
 
 
-class Lake(LocalLake):
-    """Files as its table."""
-
-    @property
-    def table(self) -> Path:
-        return self.root / "table"
-
-    def write(self, load: Load, **how: Any) -> None:
-        load.write_parquet(self.table, **how)
-
-    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        """The published rows, in order."""
-        table = kafkalog.read_load(None, self.table).read_all()
-        return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True))
-
-
 @pytest.fixture
-def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> Lake:
-    return Lake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
+def lake(running_broker: EmbeddedBroker, client: RawClient, topic: str, tmp_path: Path) -> FileLake:
+    return FileLake(running_broker.bootstrap_servers, Topic(client, topic), tmp_path)
 
 
 def values(numbers: Any, load: int = 1) -> list[tuple[bytes, int]]:
     return sorted((str(n).encode(), load) for n in numbers)
 
 
-def test_each_load_writes_what_came_since_the_last_one(lake: Lake) -> None:
+def test_each_load_writes_what_came_since_the_last_one(lake: FileLake) -> None:
     first = lake.run()
     assert first.commit is not None
     assert (first.commit.mode, first.commit.records) == ("dir", 15)
@@ -77,7 +60,7 @@ def test_each_load_writes_what_came_since_the_last_one(lake: Lake) -> None:
     assert verify_outputs(lake.ledger.lineage()) == []
 
 
-def test_without_receipts_the_tasks_themselves_tile_the_plan(lake: Lake) -> None:
+def test_without_receipts_the_tasks_themselves_tile_the_plan(lake: FileLake) -> None:
     with kafkalog.load(None, name="events", offsets=lake.offsets, receipts=False, **lake.options) as load:
         load.write_parquet(lake.table)
     assert load.commit is not None
@@ -86,7 +69,7 @@ def test_without_receipts_the_tasks_themselves_tile_the_plan(lake: Lake) -> None
     assert lake.rows("value", "load") == values(range(15))
 
 
-def test_a_function_makes_the_rows_and_divides_them(lake: Lake) -> None:
+def test_a_function_makes_the_rows_and_divides_them(lake: FileLake) -> None:
     def halves(batch: pa.RecordBatch) -> pa.Table:
         os.write(1, b"what a task prints is not its answer\n")
         number = pc.cast(pc.cast(batch["value"], pa.string()), pa.int32())
@@ -99,7 +82,7 @@ def test_a_function_makes_the_rows_and_divides_them(lake: Lake) -> None:
     assert lake.rows("half", "n") == [(n // 2, n) for n in range(0, 15, 2)]
 
 
-def test_a_table_is_read_as_it_is_or_was_without_spark(lake: Lake) -> None:
+def test_a_table_is_read_as_it_is_or_was_without_spark(lake: FileLake) -> None:
     def coded(batch: pa.RecordBatch) -> pa.RecordBatch:
         codes = ["007" if offset % 2 else None for offset in batch["offset"].to_pylist()]
         columns = {
@@ -133,7 +116,7 @@ def test_a_table_is_read_as_it_is_or_was_without_spark(lake: Lake) -> None:
         kafkalog.read_load(None, lake.table).read_all()
 
 
-def test_a_database_gets_rows_and_offsets_without_spark(lake: Lake, tmp_path: Path) -> None:
+def test_a_database_gets_rows_and_offsets_without_spark(lake: FileLake, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/warehouse.db"
     for number in (1, 2):
         with lake.load() as load:
@@ -165,7 +148,7 @@ def dies(batch: pa.RecordBatch) -> pa.RecordBatch:
     ],
 )
 def test_a_task_that_fails_leaves_the_plan_to_the_next_load(
-    lake: Lake, function: Callable[..., Any], error: type[Exception], said: str
+    lake: FileLake, function: Callable[..., Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said) as raised:
         lake.run(transform=function)
@@ -179,7 +162,7 @@ def test_a_task_that_fails_leaves_the_plan_to_the_next_load(
     assert lake.rows("value", "load") == values(range(15))
 
 
-def test_what_needs_spark_says_so(lake: Lake) -> None:
+def test_what_needs_spark_says_so(lake: FileLake) -> None:
     with lake.load() as load:
         for attempt, said in (
             (lambda: load.df, "load.df needs Spark, and this load has none: kafkalog.load.spark"),
@@ -195,7 +178,7 @@ def test_what_needs_spark_says_so(lake: Lake) -> None:
         load.keep()
 
 
-def test_it_runs_where_pyspark_is_not_installed(lake: Lake) -> None:
+def test_it_runs_where_pyspark_is_not_installed(lake: FileLake) -> None:
     program = f"""
         import sys
         class Without:
@@ -212,7 +195,7 @@ def test_it_runs_where_pyspark_is_not_installed(lake: Lake) -> None:
     assert lake.rows("value", "load") == values(range(15))
 
 
-def test_tasks_end_with_a_driver_that_was_killed(lake: Lake, tmp_path: Path) -> None:
+def test_tasks_end_with_a_driver_that_was_killed(lake: FileLake, tmp_path: Path) -> None:
     program = f"""
         import pyspark_kafkalog as kafkalog
         def waits(batch):
@@ -237,13 +220,13 @@ def test_tasks_end_with_a_driver_that_was_killed(lake: Lake, tmp_path: Path) -> 
     assert lake.rows("value", "load") == values(range(15))
 
 
-def command(lake: Lake, *more: str) -> list[str]:
+def command(lake: FileLake, *more: str) -> list[str]:
     where = ["--offsets", str(lake.offsets), "--topic", lake.topic.name, "--to", str(lake.table)]
     server = ["--bootstrap-server", lake.options["kafka.bootstrap.servers"]]
     return [sys.executable, "-m", "pyspark_kafkalog.cli", "load", "events", *where, *server, *more]
 
 
-def test_the_command_loads_here_and_says_what_it_did(lake: Lake) -> None:
+def test_the_command_loads_here_and_says_what_it_did(lake: FileLake) -> None:
     with pytest.raises(ValueError, match="no rows"):
         lake.run(transform=fails)
     ran = subprocess.run(
@@ -279,7 +262,7 @@ def held(ledger: Ledger, stack: ExitStack) -> bool:
     return True
 
 
-def test_a_repeated_load_follows_the_topic_until_it_is_told_to_end(lake: Lake) -> None:
+def test_a_repeated_load_follows_the_topic_until_it_is_told_to_end(lake: FileLake) -> None:
     process = subprocess.Popen(
         command(lake, "--every", "1s", "--compact-every", "0s"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,

@@ -40,7 +40,7 @@ def test_memory_and_files_stay_bounded(tmp_path: Path, monkeypatch: pytest.Monke
                 load.write_parquet(table)
             if number % BETWEEN == 0:
                 kafkalog.compact(None, table)
-                collect_garbage(Ledger.at(offsets, "repeated"), keep=1, older_than="0s", tells_nothing=False)
+                collect_garbage(Ledger.at(offsets, "repeated"), keep=1, older_than="0s", is_quiet=True)
                 gc.collect()
                 resident.append(psutil.Process().memory_info().rss)
                 counts.append(sum(1 for _ in table.rglob("*.parquet")))

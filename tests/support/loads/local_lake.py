@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.load import Load
@@ -46,3 +48,27 @@ class LocalLake(ABC):
                 raise InterruptedError
         except InterruptedError:
             return
+
+
+class FileLake(LocalLake):
+    """One whose table is Parquet files."""
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table"
+
+    def write(self, load: Load, **how: Any) -> None:
+        load.write_parquet(self.table, **how)
+
+    def rows(self, *columns: str, **how: Any) -> list[tuple[Any, ...]]:
+        """The published rows, in order; null comes first."""
+        return _in_order(kafkalog.read_load(None, self.table, **how).read_all(), columns)
+
+    def dead(self, *columns: str) -> list[tuple[Any, ...]]:
+        """The dead letters, likewise."""
+        return _in_order(kafkalog.read_dead(None, "events", offsets=self.offsets).read_all(), columns)
+
+
+def _in_order(table: pa.Table, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    rows = zip(*(table[name].to_pylist() for name in columns), strict=True)
+    return sorted(rows, key=lambda row: [(one is not None, one) for one in row])

@@ -120,7 +120,7 @@ def test_files_of_fewer_rows_than_spark_wrote_are_reported(ledger: Ledger, table
     commit = ledger.commit(plan, mode="dir", run="won", outputs=[replace(whole, wrote=9)], receipts=False)
     assert verification.verify_outputs([replace(commit, outputs=(replace(whole, wrote=6),))]) == []
     assert verification.verify_outputs(ledger.lineage()) == [
-        f"load 1: {table}/load=00000001 has files of 6 rows, and Spark wrote 9"
+        f"load 1: {table}/load=00000001 has files of 6 rows, and 9 were written"
     ]
 
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
-from pyspark_kafkalog.loads import lake_table
-from pyspark_kafkalog.loads.lake_table import TableCommit
+from pyspark_kafkalog.loads.writers import lake_table
+from pyspark_kafkalog.loads.writers.lake_table import TableCommit
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import MORE, begun, loaded
 
