@@ -155,8 +155,8 @@ class SourceOptions(Config):
     protocol: str = prop(
         "protocol", PROTOCOL_08, _word, check=one_of(PROTOCOL_08, PROTOCOL_07), use=READ,
         doc="`0.8` is today's wire, since Kafka 0.8. `0.7` reads [topics of Kafka "
-            "0.7](#topics-of-kafka-07), with `zookeeper.connect` or `broker.list` instead of the brokers "
-            "above.",
+            "0.7](kafka07.md#reading-with-spark), with `zookeeper.connect` or `broker.list` instead of the "
+            "brokers above.",
     )  # fmt: skip
     zookeeper_connect: str | None = prop(
         "zookeeper.connect", None, use=READ,
