@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import LoadBusy, LoadError, UnsafeStore
-from pyspark_kafkalog.ledger.stores.store import NewFile, SpooledFile, StoredFile
+from pyspark_kafkalog.ledger.stores.store import NewFile, Spool, SpooledFile, StoredFile
 
 HDFS_SCHEME = "hdfs"
 
@@ -166,10 +166,9 @@ class HdfsStore:
     def new_file(self, name: str) -> NewFile:
         return SpooledFile(partial(self._upload, name))
 
-    def _upload(self, name: str, source: BinaryIO) -> None:
-        source.seek(0)
+    def _upload(self, name: str, spool: Spool) -> None:
         with self._at(name, "write") as (client, path):
-            _write(client, path, iter(lambda: source.read(_COPIED_BYTES), b""), durable=True)
+            _write(client, path, spool.parts(_COPIED_BYTES), durable=True)
 
     def _info(self, name: str) -> Any:
         with self._at(name, "read") as (client, path), suppress(FileNotFoundError):

@@ -27,7 +27,7 @@ from pyspark_kafkalog.ledger.stores.object_clients import (
     remedy,
     retry_timeout_s,
 )
-from pyspark_kafkalog.ledger.stores.store import NewFile, SpooledFile, StoredFile, side_by_side
+from pyspark_kafkalog.ledger.stores.store import NewFile, Spool, SpooledFile, StoredFile, side_by_side
 
 logger = logging.getLogger(__name__)
 
@@ -175,12 +175,16 @@ class ObjectStore:
     def new_file(self, name: str) -> NewFile:
         return SpooledFile(partial(self._upload, name))
 
-    def _upload(self, name: str, source: BinaryIO) -> None:
+    def _upload(self, name: str, spool: Spool) -> None:
         """In parts if it is large; obstore aborts an upload that fails."""
+        is_large = not spool.is_whole or spool.size > _PART_BYTES
 
         def put(obstore: Any, store: Any, key: str) -> None:
-            source.seek(0)
-            obstore.put(store, key, source, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+            spool.check()
+            obstore.put(
+                store, key, spool.parts(_PART_BYTES), use_multipart=is_large,
+                chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE,
+            )  # fmt: skip
 
         self._ask(name, "write", put)
 

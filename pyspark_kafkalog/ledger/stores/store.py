@@ -4,14 +4,16 @@ durable and exclusive; `check_store` tests that.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.formats.base import crc32c
@@ -146,28 +148,109 @@ class NewFile(ABC):
 
 
 class SpooledFile(NewFile):
-    """A file that is written on this machine, and then whole to a store elsewhere by ``upload``."""
+    """A file that is written on this machine, and sent to a store elsewhere by ``upload``: a large one by a
+    thread while it is written, others in `close`.
+    """
 
-    def __init__(self, upload: Callable[[BinaryIO], None]) -> None:
+    def __init__(self, upload: Callable[[Spool], None]) -> None:
         super().__init__()
         self._upload = upload
-        with _of_spool():
-            # Without a name, so it is gone with this process.
-            spool = tempfile.TemporaryFile(prefix="kafkalog-")  # noqa: SIM115
-            self._spool = cast("BinaryIO", spool)
+        self._spool = Spool()
+        self._sending: ThreadPoolExecutor | None = None
+        self._sent: Future[None] | None = None
 
     def _write(self, data: bytes) -> None:
-        with _of_spool():
-            self._spool.write(data)
+        self._spool.write(data)
+        if self._sent is None and self._spool.size >= _SENT_EARLY_BYTES:
+            self._sending = ThreadPoolExecutor(1, "kafkalog-upload")
+            self._sent = self._sending.submit(self._upload, self._spool)
+        if self._sent is not None and self._sent.done():
+            self._sent.result()  # it failed: there is more to send
 
     def _close(self) -> None:
-        with self._spool:
-            with _of_spool():
-                self._spool.flush()
-            self._upload(self._spool)
+        self._spool.end()
+        try:
+            if self._sent is None:
+                self._upload(self._spool)
+            else:
+                self._sent.result()
+        finally:
+            self._end()
 
     def _abort(self) -> None:
+        self._spool.give_up()
+        self._end()
+
+    def _end(self) -> None:
+        if self._sending is not None:
+            self._sending.shutdown()
         self._spool.close()
+
+
+_SENT_EARLY_BYTES = 16 << 20
+
+
+class GivenUp(Exception):
+    """The writer of a file gave up while it was uploaded."""
+
+
+class Spool:
+    """*Thread-safe: one thread writes, one reads.* A file without a name, so it is gone with this process."""
+
+    size: int
+    """Bytes so far."""
+    is_whole: bool
+    """Whether that is all."""
+
+    def __init__(self) -> None:
+        self.size, self.is_whole, self._is_given_up = 0, False, False
+        self._changed = threading.Condition()
+        with _of_spool():
+            self._file = tempfile.TemporaryFile(prefix="kafkalog-", buffering=0)  # noqa: SIM115
+
+    def write(self, data: bytes) -> None:
+        left = memoryview(data)
+        with _of_spool():
+            while left:
+                left = left[self._file.write(left) :]
+        with self._changed:
+            self.size += len(data)
+            self._changed.notify()
+
+    def end(self) -> None:
+        with self._changed:
+            self.is_whole = True
+            self._changed.notify()
+
+    def give_up(self) -> None:
+        with self._changed:
+            self._is_given_up = True
+            self._changed.notify()
+
+    def check(self) -> None:
+        """Raise `GivenUp` if the writer gave up."""
+        if self._is_given_up:
+            raise GivenUp
+
+    def parts(self, part_bytes: int) -> Iterator[bytes]:
+        """All of it from the start, in parts of ``part_bytes``, the last one shorter; waits for what is not
+        written yet. Raises `GivenUp`.
+        """
+        end = 0
+        while True:
+            start, end = end, end + part_bytes
+            with self._changed:
+                while self.size < end and not (self.is_whole or self._is_given_up):
+                    self._changed.wait()
+            self.check()
+            if start >= self.size:
+                return
+            with _of_spool():
+                part = os.pread(self._file.fileno(), part_bytes, start)
+            yield part
+
+    def close(self) -> None:
+        self._file.close()
 
 
 @contextmanager

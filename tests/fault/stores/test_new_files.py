@@ -13,6 +13,7 @@ from pyspark_kafkalog.formats.base import crc32c
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore
 from tests.support.ledger.s3_server import BUCKET, Gate
+from tests.support.until import until
 
 PART = 8 << 20
 DATA = bytes(range(256)) * 80_000  # 20 MB: three parts
@@ -62,7 +63,7 @@ def test_a_file_that_cannot_be_uploaded_leaves_no_parts(s3: FileStore, gate: Gat
 
 def test_a_file_that_is_given_up_is_never_seen(s3: FileStore, gate: Gate) -> None:
     file = s3.new_file("x")
-    file.write(DATA)
+    file.write(DATA[:PART])
     file.abort()
     assert (s3.file("x"), unfinished(gate), gate.count) == (None, [], 2)
 
@@ -78,3 +79,29 @@ def test_a_full_disk_of_this_machine_is_told(s3: FileStore, monkeypatch: pytest.
     ):
         file.write(b"x")
     file.abort()
+
+
+def test_a_large_file_is_sent_while_it_is_written(s3: FileStore, gate: Gate) -> None:
+    file = s3.new_file("x")
+    file.write(DATA)
+    until(lambda: unfinished(gate))
+    file.write(DATA)
+    file.close()
+    assert s3.read("x") == DATA + DATA
+
+
+def test_a_large_file_that_is_given_up_leaves_no_parts(s3: FileStore, gate: Gate) -> None:
+    file = s3.new_file("x")
+    file.write(DATA)
+    until(lambda: unfinished(gate))
+    file.abort()
+    assert (s3.file("x"), unfinished(gate)) == (None, [])
+
+
+def test_a_large_file_that_is_refused_is_not_written_on(s3: FileStore, gate: Gate) -> None:
+    gate.script += ["403 AccessDenied"]
+    file = s3.new_file("x")
+    with pytest.raises(LoadError, match=r"cannot write .*/x: AccessDenied"):
+        until(lambda: file.write(DATA) is None)
+    file.abort()
+    assert s3.file("x") is None
