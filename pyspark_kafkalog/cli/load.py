@@ -34,7 +34,7 @@ from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import LoadError
-from pyspark_kafkalog.ledger.commit import PARQUET
+from pyspark_kafkalog.ledger.commit import ORC, PARQUET
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.types import NO_BROKER
 
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
 Offsets = Annotated[str, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")]
 
+_DELTA = "delta"
+_FORMATS = (PARQUET, ORC, _DELTA)
+
 _LOOK_EVERY_SECONDS = 0.2
 _ASK_EVERY_SECONDS = 2.0  # how often a remote store is listed for receipts: one request each
 
@@ -62,6 +65,8 @@ loading = ClusterCommands()
         "load flights --offsets /lake/_offsets --topic flights --dry-run",
         "load flights --offsets /lake/_offsets --topic flights --to s3://lake/flights --every 60s",
         "load days --offsets /lake/_offsets --topic flights --to /lake/days --partition-by-time timestamp",
+        "load flights --offsets s3://lake/_offsets --topic flights --to s3://lake/flights --format delta",
+        "load flights --offsets s3://lake/_offsets --topic flights --to dw.flights --catalog prod",
         "load flights --offsets /lake/_offsets --topic flights --to sqlite:////lake/db --table flights",
         "load all --offsets /lake/_offsets --subscribe-pattern 'f.*' --to /lake/all --option minPartitions=8",
         "load old --offsets /lake --topic old --to /old --option protocol=0.7 --option zk.connect=zk:2181",
@@ -70,7 +75,10 @@ loading = ClusterCommands()
 def load(
     name: Name,
     offsets: Offsets,
-    to: Annotated[str | None, typer.Option(help="Directory for files, or a database's URL.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Directory of files or a Delta table, Iceberg table, or a database's URL."),
+    ] = None,
     table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
     pattern: Annotated[
@@ -81,7 +89,12 @@ def load(
         list[str] | None, typer.Option(help="Data source option, name=value; may be repeated.")
     ] = None,
     on_pending: Annotated[str, typer.Option(help="Uncommitted plan: replay, fail or discard.")] = "replay",
-    file_format: Annotated[str, typer.Option("--format", help="File format: parquet or orc.")] = "parquet",
+    table_format: Annotated[
+        str | None, typer.Option("--format", help="Files in parquet (default) or orc, or a table of delta.")
+    ] = None,
+    catalog: Annotated[
+        str | None, typer.Option(help="Catalog of the Iceberg table --to, by its name for pyiceberg.")
+    ] = None,
     by: Annotated[
         list[str] | None, typer.Option("--partition-by", help="Directories by this column; may be repeated.")
     ] = None,
@@ -107,9 +120,9 @@ def load(
         str | None, typer.Option(help="With --every: run `compact` and `gc` as often as this (1h).")
     ] = None,
 ) -> None:
-    """Load new records into Parquet or ORC files or a database table, exactly once.
+    """Load new records into files or a table of Delta, Iceberg or a database, exactly once.
 
-    Without --master no Spark is needed: tasks run in processes of this machine and write Parquet themselves.
+    Without --master no Spark is needed: tasks run in processes of this machine and write themselves.
     """
     options = source_options(server, topics or [], pattern, option or [])
     if dry_run:
@@ -128,12 +141,11 @@ def load(
     compact_ms = None if compact_every is None else duration_ms(compact_every, "--compact-every")
 
     def new_target() -> Target:
-        return target_of(
-            to, table, file_format, Partitioning.of(by or [], by_time, grain), compression, master
-        )
+        partitioning = Partitioning.of(by or [], by_time, grain)
+        return target_of(to, table, table_format, catalog, partitioning, compression, master)
 
     new_target()  # a wrong option is told first
-    loads = Loads(name, offsets, new_target, on_pending, options)
+    loads = Loads(name, offsets, new_target, on_pending, options, catalog)
     if every_ms is None:
         loads.run_once(master)
     else:
@@ -192,31 +204,45 @@ def propose(name: str, offsets: str, on_pending: str, options: Mapping[str, str]
 def target_of(
     to: str,
     table: str | None,
-    file_format: str,
+    table_format: str | None,
+    catalog: str | None,
     partitioning: Partitioning,
     compression: str | None,
     master: str | None,
 ) -> Target:
+    if table_format not in (None, *_FORMATS):
+        raise typer.BadParameter(f"it must be one of {', '.join(_FORMATS)}", param_hint="--format")
+    given = {"--table": table, "--catalog": catalog, "--format": table_format}
+    if len(several := [name for name, value in given.items() if value is not None]) > 1:
+        raise typer.BadParameter(f"{' and '.join(several)} contradict each other", param_hint=several[0])
     if table is not None:
         from pyspark_kafkalog.loads.sql.sql_table import SqlTable
 
         return SqlTable(to, table)
+    if table_format == ORC:
+        from pyspark_kafkalog.loads.file_table import FileTable
+        from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
+
+        if master is None:
+            raise typer.BadParameter("Spark writes orc: add --master 'local[*]'", param_hint="--format")
+        texts = {} if compression is None else {"compression": compression}
+        return FileTable(to, SparkFiles(ORC, partitioning, texts))
+    from pyspark_kafkalog.loads.transform import RowFunctions
+    from pyspark_kafkalog.loads.writers.parquet_files import Layout
+
+    layout = Layout.of(partitioning, None, compression)
+    if catalog is not None:
+        from pyspark_kafkalog.loads.writers.iceberg_table import TaskIcebergTable
+
+        return TaskIcebergTable(to, catalog, layout, RowFunctions())
+    if table_format == _DELTA:
+        from pyspark_kafkalog.loads.writers.delta_table import TaskDeltaTable
+
+        return TaskDeltaTable(to, layout, RowFunctions())
     from pyspark_kafkalog.loads.file_table import FileTable
+    from pyspark_kafkalog.loads.writers.task_files import TaskFiles
 
-    if file_format == PARQUET:
-        from pyspark_kafkalog.loads.transform import RowFunctions
-        from pyspark_kafkalog.loads.writers.parquet_files import Layout
-        from pyspark_kafkalog.loads.writers.task_files import TaskFiles
-
-        return FileTable(to, TaskFiles(Layout.of(partitioning, None, compression), RowFunctions()))
-    from pyspark_kafkalog.loads.writers.spark_files import SparkFiles
-
-    if master is None:
-        raise typer.BadParameter(
-            f"{file_format} is written by Spark: add --master 'local[*]'", param_hint="--format"
-        )
-    texts = {} if compression is None else {"compression": compression}
-    return FileTable(to, SparkFiles(file_format, partitioning, texts))
+    return FileTable(to, TaskFiles(layout, RowFunctions()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +254,8 @@ class Loads:
     new_target: Callable[[], Target]
     on_pending: str
     options: Mapping[str, str]
+    catalog: str | None = None
+    """That of a table in Iceberg, for `gc`."""
 
     def run_once(self, master: str | None) -> None:
         """Run one load. Raises `InvalidConfig`, or `LoadError`; the next load usually replays the plan
@@ -274,7 +302,7 @@ class Loads:
         ledger = Ledger.at(self.offsets, self.name)
         paths = dict.fromkeys(out.path for _, out in live_outputs(ledger.lineage()))
         compact_tables(spark, paths, self.offsets)
-        collect_garbage(ledger, keep=1, older_than=KEPT_FOR, is_quiet=True)
+        collect_garbage(ledger, keep=1, older_than=KEPT_FOR, catalog=self.catalog, is_quiet=True)
 
     def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
         from pyspark_kafkalog.loads.load import load as begin_load

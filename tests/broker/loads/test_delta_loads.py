@@ -18,6 +18,7 @@ from pyspark_kafkalog.cli.terminal_output import size
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.loads.lake_cleaning import removable_lake_files
 from pyspark_kafkalog.loads.load import Load
+from tests.support.command_line import kafkalog
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import LocalLake
 from tests.support.protocol.raw_client import RawClient
@@ -60,6 +61,15 @@ def test_each_load_is_one_commit_of_the_table(lake: Lake) -> None:
     newest = found.filter(pc.field("num_records") == 1).to_pylist()[0]
     assert (newest["min.offset"], newest["max.offset"], newest["null_count.key"]) == (10, 10, None)
     assert lake.run().is_empty
+
+
+def test_the_command_appends_to_it(lake: Lake) -> None:
+    assert lake.run().number == 1
+    lake.topic.add(15)
+    ran = kafkalog(*lake.command("--to", lake.path, "--format", "delta"))
+    assert (ran.returncode, ran.stdout.splitlines()[-1].partition(",")[0]) == (0, "load 2: 1 record")
+    assert lake.values() == list(range(16))
+    assert lake.table.version() == 2
 
 
 def test_a_load_that_is_in_the_table_is_only_committed(lake: Lake) -> None:

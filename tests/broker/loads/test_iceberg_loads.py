@@ -17,12 +17,14 @@ from pyiceberg.expressions import And, EqualTo, GreaterThan
 from pyiceberg.table import Table
 from pyiceberg.table.update.snapshot import UpdateSnapshot
 from pyiceberg.transforms import BucketTransform
+from pyiceberg.utils.config import Config
 
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.loads.lake_cleaning import removable_lake_files
 from pyspark_kafkalog.loads.load import Load
 from pyspark_kafkalog.loads.output_cleaning import remove_files
+from tests.support.command_line import kafkalog
 from tests.support.datasource.spark_topics import Topic, record
 from tests.support.loads.iceberg_threads import end_threads
 from tests.support.loads.local_lake import LocalLake
@@ -83,6 +85,21 @@ def test_each_load_is_one_snapshot_with_statistics_and_without_a_name_mapping(la
     found = table.scan(row_filter=And(EqualTo("partition", 0), GreaterThan("offset", 9)))
     assert [len(list(found.plan_files())), found.to_arrow()["value"].to_pylist()] == [1, [b"15"]]
     assert lake.run().is_empty
+
+
+def test_the_command_appends_to_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("type", "uri", "warehouse"):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__TEST__{name.upper()}", lake.properties[name])
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+    for loaded in (15, 1):
+        ran = kafkalog(*lake.command("--to", NAME, "--catalog", "test"))
+        said = f"load {lake.ledger.head_number()}: {loaded} record"
+        assert (ran.returncode, said in ran.stdout) == (0, True), ran.stderr
+        lake.topic.add(15)
+    assert lake.values() == list(range(16))
+    both = kafkalog(*lake.command("--to", NAME, "--catalog", "test", "--format", "delta"))
+    assert both.returncode == 2
+    assert "--catalog and --format contradict each other" in both.stderr
 
 
 def test_a_load_that_is_in_the_table_is_only_committed(lake: Lake) -> None:

@@ -26,6 +26,7 @@ from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.manifest import listed_files
 from pyspark_kafkalog.loads.output_files import table_store
 from pyspark_kafkalog.loads.verification import verify_outputs
+from tests.support.command_line import COMMAND
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
@@ -221,9 +222,7 @@ def test_tasks_end_with_a_driver_that_was_killed(lake: FileLake, tmp_path: Path)
 
 
 def command(lake: FileLake, *more: str) -> list[str]:
-    where = ["--offsets", str(lake.offsets), "--topic", lake.topic.name, "--to", str(lake.table)]
-    server = ["--bootstrap-server", lake.options["kafka.bootstrap.servers"]]
-    return [sys.executable, "-m", "pyspark_kafkalog.cli", "load", "events", *where, *server, *more]
+    return [*COMMAND, *lake.command("--to", str(lake.table), *more)]
 
 
 def test_the_command_loads_here_and_says_what_it_did(lake: FileLake) -> None:
@@ -251,7 +250,7 @@ def test_the_command_loads_here_and_says_what_it_did(lake: FileLake) -> None:
     assert "load 2: 10 offsets left for later loads\n" in ran.stdout
     ran = subprocess.run(command(lake, "--format", "orc"), capture_output=True, text=True, cwd=ROOT)
     assert ran.returncode == 2
-    assert "orc is written by Spark: add --master" in ran.stderr
+    assert "Spark writes orc: add --master" in ran.stderr
 
 
 def held(ledger: Ledger, stack: ExitStack) -> bool:

@@ -40,6 +40,12 @@ class LocalLake(ABC):
             self.write(load, **how)
         return load
 
+    def command(self, *more: str) -> list[str]:
+        """The same on the command line, where ``more`` says what it writes to."""
+        where = ["--offsets", str(self.offsets), "--topic", self.topic.name]
+        server = ["--bootstrap-server", self.options["kafka.bootstrap.servers"]]
+        return ["load", "events", *where, *server, *more]
+
     def unfinished(self) -> None:
         """A load whose driver died after its write and before its commit."""
         try:
