@@ -10,6 +10,7 @@ docs/benchmarks.md is computed again from all results.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -92,6 +93,8 @@ BENCHMARKS = (
 def main() -> int:
     arguments = _arguments()
     chosen = [b for b in BENCHMARKS if not arguments.names or {b.module, b.name} & set(arguments.names)]
+    # Users have byte code; without it each process of ours would compile its modules anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     missed = 0
     for number, benchmark in enumerate([] if arguments.table_only else chosen, 1):
         print(f"[{number}/{len(chosen)}] {benchmark.title}", flush=True)

@@ -38,6 +38,7 @@ from benchmarks.raw_client import RawClient
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.loads.engines.engine import Tell
 from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.writers.parquet_files import Layout, ParquetFiles
 from pyspark_kafkalog.types import NewRecord
@@ -48,8 +49,8 @@ BATCH_BYTES = 64 << 10
 SIZES = {100: 20_000_000, 1000: 3_000_000}
 PLACED = 8_000_000
 """Records of 100 B for the comparison of places."""
-TO_S3 = 2_000_000
-CONSUMED = 500_000  # records in a commit of the consumer's
+OF_A_PROGRAM = 2_000_000
+CONSUMED = 500_000  # records in a commit of that program
 STARTED = 1_000_000
 MEMORY = {100: 4_000_000, 1000: 1_000_000, 1_000_000: 600}
 SUM_GOAL = 0.85
@@ -114,16 +115,16 @@ class Loads:
 
     def against_a_consumer(self, rounds: int) -> Row:
         """What a program of one's own does, without offsets: for information."""
-        topic = self.topic(100, TO_S3)
+        topic = self.topic(100, OF_A_PROGRAM)
         contestants: dict[str, Callable[[], object]] = {
             "load": partial(self.delta, topic),
             "confluent-kafka and deltalake's writer": partial(self._consumed, topic),
         }
-        question = f"load of {TO_S3 / 1e6:g} M x 100 B to Delta"
-        return compare(question, *interleave(contestants, rounds, TO_S3).values(), "Mrows/s")
+        question = f"load of {OF_A_PROGRAM / 1e6:g} M x 100 B to Delta"
+        return compare(question, *interleave(contestants, rounds, OF_A_PROGRAM).values(), "Mrows/s")
 
     def store(self, rounds: int) -> Row:
-        topic = self.topic(100, TO_S3)
+        topic = self.topic(100, PLACED)
         files = self.parquet(topic)
         with s3_server() as port:
             where = {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
@@ -137,7 +138,7 @@ class Loads:
                     rounds,
                     sum(file.stat().st_size for file in files),
                 )
-        question = f"load of {TO_S3 / 1e6:g} M x 100 B to S3, against the upload of its files alone"
+        question = f"load of {PLACED / 1e6:g} M x 100 B to S3, against the upload of its files alone"
         return compare(question, took["ours"], took["obstore"], "MB/s", STORE_GOAL)
 
     def start(self, rounds: int) -> Row:
@@ -249,7 +250,7 @@ class WriteTask:
     rows: pa.RecordBatch
     times: int
 
-    def __call__(self, index: int) -> list[str]:
+    def __call__(self, index: int, _tell: Tell) -> list[str]:
         files = ParquetFiles(
             open_store(self.place),
             "load",
@@ -276,7 +277,7 @@ def _table_of(messages: Sequence[Message]) -> pa.Table:
     )
 
 
-def _nothing(_index: int) -> list[str]:
+def _nothing(_index: int, _tell: Tell) -> list[str]:
     return []
 
 

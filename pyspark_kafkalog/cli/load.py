@@ -41,7 +41,6 @@ from pyspark_kafkalog.types import NO_BROKER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
     from pyspark_kafkalog.loads.file_table import Target
     from pyspark_kafkalog.loads.load import Load
@@ -314,7 +313,7 @@ class Loads:
             if load.plan is not None:
                 if parse_iso_time(load.plan.created) < now:
                     words(f"replaying load {load.number}, planned {load.plan.created}, not committed")
-                with _following(load.ledger, load.plan):
+                with _following(load, load.plan):
                     load.write(self.new_target())
         tell(load, time.monotonic() - began)
 
@@ -389,17 +388,22 @@ def _reason(text: str) -> str:
 
 
 @contextmanager
-def _following(ledger: Ledger, plan: Plan) -> Iterator[None]:
+def _following(load: Load, plan: Plan) -> Iterator[None]:
+    """Show how far the tasks are: as they say, or in Spark by their receipts."""
     from pyspark_kafkalog.ledger.records import receipt_name, receipts_name
 
-    total = sum(r.end - r.start for r in plan.ranges)
+    ledger, total = load.ledger, sum(r.end - r.start for r in plan.ranges)
     ended = threading.Event()
     with progress(f"load {plan.number}, offsets", total) as tell:
         spans = {receipt_name(plan.number, r.key, r.start, r.end): r.end - r.start for r in plan.ranges}
-        every_seconds = _LOOK_EVERY_SECONDS if ledger.store.concurrency == 1 else _ASK_EVERY_SECONDS
+        asks = load.offsets_read is None and ledger.store.concurrency > 1
+        every_seconds = _ASK_EVERY_SECONDS if asks else _LOOK_EVERY_SECONDS
 
         def watch() -> None:
             while not ended.wait(every_seconds):
+                if (read := load.offsets_read) is not None:
+                    tell(read)
+                    continue
                 try:
                     there = [file.name for file in ledger.store.files(receipts_name(plan.number))]
                 except LoadError:  # the tasks or the commit will raise it

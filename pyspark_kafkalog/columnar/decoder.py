@@ -71,6 +71,11 @@ class EngineChoice:
             raise InvalidConfig(f"the engine numba cannot be had here: {kernel(self._kernel_name)[1]}")
         return lambda: engine
 
+    def warm_up(self) -> None:
+        """Let ``auto`` be the compiled engine from now on, where it can be had."""
+        with self._lock:
+            self._compiled = self._made() or _PLAIN
+
     def decoded(self, records: int) -> None:
         with self._lock:
             self._records += records

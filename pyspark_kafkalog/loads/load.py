@@ -161,6 +161,11 @@ class Load:
         return self.plan is None
 
     @property
+    def offsets_read(self) -> int | None:
+        """Offsets that the tasks of a write have read so far; None where Spark runs them. *Thread-safe.*"""
+        return self._engine.progress()
+
+    @property
     def last_commit(self) -> Commit | None:
         """The newest commit, where the next load begins; None before the first. Reads the ledger."""
         return self.ledger.head()
@@ -184,6 +189,9 @@ class Load:
             if plan is None:
                 before = self.ledger.head()
             else:
+                lock.enter_context(
+                    self._engine.ready(len(plan.ranges), sum(one.end - one.start for one in plan.ranges))
+                )
                 before = self.ledger.commit_at(plan.parent) if plan.parent else None
             write_manifests(self.ledger, before)
             self._df = None if self._spark is None else self._frame(self._spark)

@@ -12,6 +12,7 @@ from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.receipts import Receipt
+from pyspark_kafkalog.loads.engines.engine import Tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,12 +53,13 @@ class RangeTasks:
         return None if self.ledger_at is None else Ledger.at(self.ledger_at, self.load_name)
 
     def read(
-        self, index: int, take: Callable[[pa.RecordBatch], int], *, run: str = ""
+        self, index: int, take: Callable[[pa.RecordBatch], int], tell: Tell, *, run: str = ""
     ) -> tuple[Receipt, int]:
         """Read range ``index`` to its end; returns the receipt, by ``run``'s task if given and not yet
-        stored, and the sum of ``take``.
+        stored, and the sum of ``take``. ``tell`` hears of offsets if they are read.
         """
-        rows, count = self.reader.rows_of(self.parts[index], lambda: self.plan, run=run), 0
+        part, count = self.parts[index], 0
+        rows = self.reader.rows_of(part, lambda: self.plan, run=run)
         with closing(rows):
             while True:
                 try:
@@ -66,6 +68,8 @@ class RangeTasks:
                     receipt: Receipt = end.value
                     return receipt, count
                 count += take(batch)
+                if "offset" in batch.schema.names:
+                    tell(batch.column("offset")[-1].as_py() + 1 - part.start)
 
     def leave(self, receipt: Receipt, index: int) -> None:
         """Store the receipt, if tasks reach the ledger."""

@@ -5,9 +5,10 @@ does.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.loads.engines.engine import RangeTask
+from pyspark_kafkalog.loads.engines.engine import RangeTask, tell_nobody
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,13 +25,19 @@ class SparkEngine:
     def master(self) -> str:
         return self._spark.conf.get("spark.master", "") or ""
 
+    def ready(self, count: int, offsets: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
+
+    def progress(self) -> None:
+        """Receipts show it."""
+
     def run(self, task: RangeTask, count: int) -> list[str]:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
             for batch in batches:
                 for index in batch.column("id").to_pylist():
-                    for line in task(index):
+                    for line in task(index, tell_nobody):
                         yield pa.RecordBatch.from_pydict({"line": [line]})
 
         # `collect` returns the rows of successful attempts only.

@@ -22,6 +22,7 @@ from pyspark_kafkalog.errors import (
 from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange
 from pyspark_kafkalog.ledger.receipts import Receipt
+from pyspark_kafkalog.loads.engines.engine import Tell, tell_nobody
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.output_files import Claim, check_not_copied
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
@@ -61,18 +62,18 @@ class SqlTasks:
     load_column: str | None
     transform: Transform | None
 
-    def __call__(self, index: int) -> Iterable[str]:
+    def __call__(self, index: int, tell: Tell) -> Iterable[str]:
         """As `write`; says nothing, for the database knows what was written."""
-        self.write(index)
+        self.write(index, tell)
         return ()
 
-    def write(self, index: int) -> bool:
+    def write(self, index: int, tell: Tell = tell_nobody) -> bool:
         """Write range number ``index``; False if another attempt had written it."""
         ranges = self.ranges
         planned = ranges.parts[index].planned
         found = self._find(planned)
         if found is None:
-            found = self._write(index)
+            found = self._write(index, tell)
         else:
             check_same_range(self.database, found, ranges.plan, planned, self._receipt(index))
         if ranges.ledger is not None:
@@ -83,12 +84,12 @@ class SqlTasks:
         with self.database.session() as session:
             return OffsetTables(session, self.table).find(self.ranges.plan.number, planned)
 
-    def _write(self, index: int) -> RangeRow | None:
+    def _write(self, index: int, tell: Tell) -> RangeRow | None:
         ranges, receipt = self.ranges, None
         planned = ranges.parts[index].planned
         try:
             with self.database.session() as session:
-                receipt, rows = ranges.read(index, lambda batch: self._insert(session, batch))
+                receipt, rows = ranges.read(index, lambda batch: self._insert(session, batch), tell)
                 ranges.leave(receipt, index)
                 row = range_row(
                     self.table, ranges.load_name, ranges.plan, planned, receipt,
@@ -115,7 +116,7 @@ class SqlTasks:
             return None
         found = ranges.ledger.receipt(ranges.plan, ranges.parts[index].planned)
         if found is None:
-            found, _ = ranges.read(index, lambda _: 0)
+            found, _ = ranges.read(index, lambda _: 0, tell_nobody)
             ranges.leave(found, index)
         return found
 

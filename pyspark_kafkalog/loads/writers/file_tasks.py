@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, ReceiptMismatch
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.stores.locations import open_store
+from pyspark_kafkalog.loads.engines.engine import Tell
 from pyspark_kafkalog.loads.range_tasks import RangeTasks
 from pyspark_kafkalog.loads.transform import RowFunctions
 from pyspark_kafkalog.loads.writers.attempts import ended_attempts, files_of, line_of, lines_of
@@ -44,7 +45,7 @@ class FileTasks:
     layout: Layout
     dead: DeadPlace | None
 
-    def __call__(self, index: int) -> list[str]:
+    def __call__(self, index: int, tell: Tell) -> list[str]:
         """Write the files of range ``index``."""
         ranges, attempt = self.ranges, uuid.uuid4().hex
         planned = ranges.parts[index].planned
@@ -72,7 +73,7 @@ class FileTasks:
             return sum(rows.num_rows for rows in made)
 
         try:
-            receipt, count = ranges.read(index, write, run=ranges.run)
+            receipt, count = ranges.read(index, write, tell, run=ranges.run)
             files.close()
             if letters is not None:
                 letters.close()

@@ -13,7 +13,7 @@ from pyspark_kafkalog.ledger.commit import PARQUET, LoadOutput
 from pyspark_kafkalog.ledger.stores.locations import open_store
 from pyspark_kafkalog.ledger.stores.store import FileStore, side_by_side
 from pyspark_kafkalog.loads.arrow_reading import LOAD, batches_of, schema_of
-from pyspark_kafkalog.loads.engines.engine import Engine
+from pyspark_kafkalog.loads.engines.engine import Engine, Tell
 from pyspark_kafkalog.loads.output_files import SPARK_SCHEMA_KEY
 from pyspark_kafkalog.loads.table_schema import simple_types, storable, types_of
 from pyspark_kafkalog.loads.writers.attempts import ended_attempts, files_noted, files_of, line_of, lines_of
@@ -42,8 +42,8 @@ class MergeTasks:
     layout: Layout
     notes: dict[str, str]
 
-    def __call__(self, index: int) -> list[str]:
-        """Merge number ``index``."""
+    def __call__(self, index: int, tell: Tell) -> list[str]:  # noqa: ARG002
+        """Merge number ``index``; says not how far it is."""
         merge, attempt = self.merges[index], uuid.uuid4().hex
         stem = f"part-{index:05d}-{attempt}"
         stem = f"{merge.directory}/{stem}" if merge.directory else stem

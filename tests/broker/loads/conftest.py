@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
+from tests.support.loads.tasks_here import run_tasks_here
 
 
 @pytest.fixture
 def tasks_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks run in this process: `test_local_loads` starts others."""
-    monkeypatch.setattr(
-        LocalEngine, "run", lambda _, task, count: [line for n in range(count) for line in task(n)]
-    )
+    run_tasks_here(monkeypatch.setattr)

@@ -18,6 +18,7 @@ from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import FileLake
+from tests.support.loads.tasks_here import run_here
 from tests.support.protocol.raw_client import RawClient
 
 pytestmark = pytest.mark.usefixtures("tasks_here")
@@ -85,9 +86,8 @@ def test_files_grow_to_the_size_that_was_asked_for(lake: Lake) -> None:
 
 
 def test_a_task_that_dies_leaves_what_was_there(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def die(_: LocalEngine, task: Any, count: int) -> list[str]:
-        lines = [line for n in range(count) for line in task(n)]
-        return lines[:-1]
+    def die(engine: LocalEngine, task: Any, count: int) -> list[str]:
+        return run_here(engine, task, count)[:-1]
 
     before = lake.everything()
     with monkeypatch.context() as patch:

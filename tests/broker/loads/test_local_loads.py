@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.loads.engines.engine import Tell
+from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from pyspark_kafkalog.loads.manifest import listed_files
 from pyspark_kafkalog.loads.output_files import table_store
 from pyspark_kafkalog.loads.verification import verify_outputs
@@ -211,7 +214,7 @@ def test_tasks_end_with_a_driver_that_was_killed(lake: FileLake, tmp_path: Path)
     driver = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=ROOT)
     try:
         until(lambda: list(tmp_path.glob("task-*")))
-        tasks = psutil.Process(driver.pid).children()
+        tasks = psutil.Process(driver.pid).children(recursive=True)
         assert tasks
     finally:
         driver.kill()
@@ -219,6 +222,35 @@ def test_tasks_end_with_a_driver_that_was_killed(lake: FileLake, tmp_path: Path)
     until(lambda: not any(task.is_running() and task.status() != psutil.STATUS_ZOMBIE for task in tasks))
     assert lake.run().number == 1
     assert lake.rows("value", "load") == values(range(15))
+
+
+def test_tasks_say_how_far_they_are(tmp_path: Path) -> None:
+    engine, end = LocalEngine(1), tmp_path / "end"
+
+    def task(index: int, tell: Tell) -> list[str]:
+        while not end.exists():
+            tell(7)
+        return [str(index)]
+
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(engine.run, task, 1)
+        until(lambda: engine.progress() == 7)
+        end.touch()
+        assert said.result() == ["0"]
+
+
+def test_processes_that_are_ready_do_all_of_a_loads_writes_and_end_with_it() -> None:
+    def task(index: int, _tell: Tell) -> list[str]:
+        return [str(os.getpid())]
+
+    engine, before = LocalEngine(2), set(psutil.Process().children())
+    with engine.ready(3, 10):
+        first, second = set(engine.run(task, 3)), set(engine.run(task, 3))
+        assert len(first | second) <= 2
+        (forking,) = set(psutil.Process().children()) - before
+        assert first | second <= {str(one.pid) for one in forking.children()}
+    assert not forking.is_running()
+    assert not any(psutil.pid_exists(int(pid)) for pid in first | second)
 
 
 def command(lake: FileLake, *more: str) -> list[str]:

@@ -12,8 +12,8 @@ import pyspark_kafkalog as kafkalog
 from kafkalog_broker import start_broker
 from pyspark_kafkalog.cli.housekeeping import collect_garbage
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
 from tests.support.datasource.spark_topics import Topic
+from tests.support.loads.tasks_here import run_tasks_here
 from tests.support.protocol.raw_client import RawClient
 
 pytestmark = pytest.mark.soak
@@ -24,9 +24,7 @@ MORE_BYTES = 16 << 20
 
 
 def test_memory_and_files_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        LocalEngine, "run", lambda _, task, count: [line for n in range(count) for line in task(n)]
-    )
+    run_tasks_here(monkeypatch.setattr)
     offsets, table = str(tmp_path / "offsets"), tmp_path / "table"
     resident: list[int] = []
     counts: list[int] = []

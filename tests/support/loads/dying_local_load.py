@@ -19,8 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.loads import load as _load_first  # noqa: F401  before any fork
-from pyspark_kafkalog.loads.engines.engine import RangeTask
-from pyspark_kafkalog.loads.engines.local_engine import LocalEngine
+from tests.support.loads.tasks_here import run_tasks_here
 
 _steps = 0
 
@@ -53,7 +52,7 @@ def load(at: int, kind: str, root: Path, servers: str, topic: str) -> None:
         setattr(os, name, _dying(getattr(os, name), at))
     DeltaTable.create_write_transaction = _dying(DeltaTable.create_write_transaction, at)  # type: ignore[method-assign]
     SqlCatalog.commit_table = _dying(SqlCatalog.commit_table, at)  # type: ignore[method-assign]
-    LocalEngine.run = _run_here  # type: ignore[method-assign]
+    run_tasks_here(setattr)
     options: dict[str, Any] = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     with kafkalog.load(None, name="events", offsets=root / "offsets", **options) as load:
         if kind == "delta":
@@ -62,10 +61,6 @@ def load(at: int, kind: str, root: Path, servers: str, topic: str) -> None:
             load.write_iceberg("db.events", catalog=catalog(root))
         else:
             load.write_parquet(root / "table", partition_by="partition")
-
-
-def _run_here(_: LocalEngine, task: RangeTask, count: int) -> list[str]:
-    return [line for index in range(count) for line in task(index)]
 
 
 def main() -> None:

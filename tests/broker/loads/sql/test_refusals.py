@@ -216,7 +216,7 @@ def test_rows_of_a_frame_whose_load_somebody_gave_up_meanwhile_have_lost(
 def test_ranges_that_are_not_in_the_drivers_database_are_not_a_load(
     warehouse: Warehouse, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("pyspark_kafkalog.loads.sql.sql_table.SqlTasks.write", lambda self, index: True)
+    monkeypatch.setattr("pyspark_kafkalog.loads.sql.sql_table.SqlTasks.write", lambda self, index, tell: True)
     with pytest.raises(IncompleteLoad, match=r"2 of 2 ranges are not in sqlite:.*reach the same database"):
         warehouse.run()
 
