@@ -14,7 +14,7 @@ from pyspark_kafkalog.datasource.options.read_options import (
     parse_either_options,
     parse_stream_options,
 )
-from pyspark_kafkalog.datasource.options.row_schema import columns_of, spark_schema
+from pyspark_kafkalog.datasource.options.row_schema import columns_of, has_local_times, spark_schema
 from pyspark_kafkalog.errors import InvalidConfig, briefly
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ class DefaultSource(DataSource):
 
     @briefly
     def reader(self, schema: StructType) -> BatchReader:
+        reader = self._reader(schema)
+        reader.has_local_times = has_local_times(schema)
+        return reader
+
+    def _reader(self, schema: StructType) -> BatchReader:
         options = parse_batch_options(options_for(self.options, schema))
         columns = columns_of(schema, per_broker=options.per_broker)
         if options.load is not None and options.load.looks_back:
@@ -70,7 +75,9 @@ class DefaultSource(DataSource):
         from pyspark_kafkalog.datasource.stream.stream_reader import StreamReader
 
         options = parse_stream_options(options_for(self.options, schema))
-        return StreamReader(options, columns_of(schema, per_broker=options.per_broker))
+        reader = StreamReader(options, columns_of(schema, per_broker=options.per_broker))
+        reader.has_local_times = has_local_times(schema)
+        return reader
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

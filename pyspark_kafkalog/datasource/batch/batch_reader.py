@@ -10,12 +10,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark_kafkalog.datasource.batch.spark_classes import DataSourceReader, InputPartition, TaskContext
+from pyspark_kafkalog.datasource.batch.spark_classes import (
+    DataSourceReader,
+    InputPartition,
+    TaskContext,
+    session_time_zone,
+)
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, SourceOptions
 from pyspark_kafkalog.datasource.reading.kafka import IDLE_CLUSTERS, opened_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange, SourceCluster
 from pyspark_kafkalog.datasource.reading.start_positions import Bounds, asked_ranges, bounds_now
-from pyspark_kafkalog.errors import briefly
+from pyspark_kafkalog.errors import InvalidConfig, briefly
 from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, TopicPartition
 
 if TYPE_CHECKING:
@@ -49,8 +54,14 @@ class TaskReader:
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self.has_local_times = False
+        """Whether ``timestamp`` is the time in the session's zone, a timestamp_ntz."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        rows = self._rows(partition)
+        return _with_local_times(rows) if self.has_local_times else rows
+
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark creates one task for an empty plan, with a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
             with self._opened(partition) as cluster:
@@ -66,6 +77,23 @@ class TaskReader:
             _keep_loaded()
         brokers = {} if task is None else {t.broker: t.address for t in (task, *task.more) if t.address}
         return opened_cluster(self._options, brokers, is_task=task is not None)
+
+
+def _with_local_times(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As Spark casts to TIMESTAMP_NTZ."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    zone = session_time_zone()
+    if zone is None:
+        raise InvalidConfig(
+            "the schema has timestamp as a timestamp_ntz, and this session's time zone is not known: set "
+            "spark.sql.session.timeZone, or write timestamp_ltz"
+        )
+    for batch in batches:
+        times = batch.column("timestamp").cast(pa.timestamp("us", zone))
+        place = batch.schema.get_field_index("timestamp")
+        yield batch.set_column(place, "timestamp", pc.local_timestamp(times))
 
 
 _TASKS = itertools.count()

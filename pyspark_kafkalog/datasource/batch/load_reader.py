@@ -124,12 +124,12 @@ class LoadReader(BatchReader):
             else:
                 return held
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, which then leaves its receipt, and perhaps commits the load. `LostRace`:
         another run committed this plan, so these rows must not count.
         """
         if not isinstance(partition, LoadInputPartition):
-            yield from super().read(partition)
+            yield from super()._rows(partition)
             return
         with ThreadPoolExecutor(1) as pool:  # while the first rows are on their way
             plan = pool.submit(self._plan_of, partition)

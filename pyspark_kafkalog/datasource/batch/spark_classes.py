@@ -26,4 +26,12 @@ else:
 
         DataSourceReader = InputPartition = object
 
-__all__ = ["WITHOUT_SPARK", "DataSourceReader", "InputPartition", "TaskContext"]
+
+
+def session_time_zone() -> str | None:
+    """The session's zone, in a task of Spark; None if it is not set, but that of the machine."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
+
+
+__all__ = ["WITHOUT_SPARK", "DataSourceReader", "InputPartition", "TaskContext", "session_time_zone"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark_kafkalog.errors import InvalidConfig
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 COLUMN_TYPES = {
     "key": "binary",
@@ -65,24 +65,36 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 
 
 def columns_of(schema: StructType, *, per_broker: bool = False) -> tuple[str, ...]:
-    """The columns of a user's ``.schema(...)``; types must be ours, as Spark does not cast our batches."""
+    """The columns of a user's ``.schema(...)``; types must be ours, as Spark does not cast our batches, but
+    for `has_local_times`.
+    """
     types = COLUMN_TYPES_07 if per_broker else COLUMN_TYPES
     ours = {field.name: field for field in spark_schema(tuple(types)).fields}
     wrong = [
         f"{field.name} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
         for field in schema.fields
-        if field.name not in ours or (field.dataType, field.nullable) != (ours[field.name].dataType, True)
+        if field.name not in ours
+        or not field.nullable
+        or (field.dataType != ours[field.name].dataType and not _is_local_time(field))
     ]
     if wrong:
-        # PySpark passes the parsed schema and not this setting, so both ways to write the type look the same.
-        of_setting = ". Under spark.sql.timestampType=TIMESTAMP_NTZ write timestamp timestamp_ltz"
-        hint = of_setting if "timestamp timestamp_ntz" in wrong else ""
         known = ", ".join(f"{name} {kind}" for name, kind in types.items())
         raise InvalidConfig(
             "Kafka source has a fixed schema: .schema(...) may leave columns out, not change them. "
-            f"Columns: {known}. Wrong: {', '.join(wrong)}{hint}"
+            f"Columns: {known}. Wrong: {', '.join(wrong)}"
         )
     names = tuple(field.name for field in schema.fields)
     if len(set(names)) < len(names) or not names:
         raise InvalidConfig(f".schema(...) must name one column or more, each once; got {list(names)}")
     return names
+
+
+def has_local_times(schema: StructType) -> bool:
+    """Whether ``timestamp`` is a timestamp_ntz: under ``spark.sql.timestampType=TIMESTAMP_NTZ`` Spark reads
+    the word timestamp so.
+    """
+    return any(_is_local_time(field) for field in schema.fields)
+
+
+def _is_local_time(field: StructField) -> bool:
+    return field.name == "timestamp" and field.dataType.simpleString() == "timestamp_ntz"

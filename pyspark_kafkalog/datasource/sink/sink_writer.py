@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyspark_kafkalog.datasource.batch.spark_classes import session_time_zone
 from pyspark_kafkalog.datasource.options.option_definitions import SinkOptions, Unit
 from pyspark_kafkalog.datasource.sink.sink_rows import (
     TaskWritten,
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties with a task's query and batch; the query's id is in its checkpoint."""
-_TIME_ZONE = "spark.sql.session.timeZone"
 """Also a local property, where the session sets it; its default is known to the driver's JVM only."""
 _SHOWN_PARTITIONS = 20
 
@@ -64,7 +64,7 @@ class _Writer:
         options = self._options
         context = TaskContext.get()
         producer_config = _for_batch(options.producer, context) if stream else options.producer
-        zone = context.getLocalProperty(_TIME_ZONE) if context is not None else None
+        zone = session_time_zone()
         rows = unless_empty(
             part for batch in iterator for part in rows_by_topic(batch, self._columns, options.topic, zone)
         )

@@ -325,17 +325,21 @@ def test_a_schema_that_is_not_ours_is_refused_with_the_one_that_is(
         load(schema=schema, subscribe=three.name).collect()
 
 
-def test_a_time_that_the_session_makes_one_without_a_zone_is_refused_and_says_how_to_write_it(
+def test_a_time_that_the_session_makes_one_without_a_zone_is_that_of_its_zone(
     spark: Any, three: Topic, load: Load
 ) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
-        with pytest.raises(AnalysisException, match=r"timestampType=TIMESTAMP_NTZ .* timestamp_ltz"):
-            load(schema="offset bigint, timestamp timestamp", subscribe=three.name).collect()
+        local = load(schema="offset bigint, timestamp timestamp", subscribe=three.name)
+        assert local.schema["timestamp"].dataType.simpleString() == "timestamp_ntz"
+        assert local.selectExpr("max(timestamp)").first()[0] == datetime(1969, 12, 31, 19, 0, 1, 200_000)
         frame = load(schema="offset bigint, timestamp timestamp_ltz", subscribe=three.name)
         assert frame.selectExpr("unix_millis(max(timestamp))").first()[0] == 1200
     finally:
         spark.conf.unset("spark.sql.timestampType")
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def test_the_broker_that_served_a_row_is_its_last_column(three: Topic, load: Load) -> None:
