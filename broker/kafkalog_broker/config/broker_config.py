@@ -149,6 +149,10 @@ class BrokerConfig(Config):
         "fetch.max.bytes", 55 << 20, int, check=between(1024, INT_MAX), unit="bytes",
         doc="Data in one fetch response, whatever the consumer requests. A larger first batch is sent "
             "anyway.")
+    max_incremental_fetch_session_cache_slots: int = prop(
+        "max.incremental.fetch.session.cache.slots", 1000, int, check=between(0, INT_MAX), unit="sessions",
+        doc="Fetch sessions kept: a client of one names only what has changed. Without a free one it names "
+            "all in each request.")
 
     num_partitions: int = prop(
         "num.partitions", 1, int, check=between(1, 10_000), unit="partitions", section="Topics",

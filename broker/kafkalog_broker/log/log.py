@@ -100,6 +100,11 @@ class Log:
         return self.family.scheme.readable_end(self.end_offset, self.flushed_offset)
 
     @property
+    def is_open(self) -> bool:
+        """Whether it can be read: it is neither closed nor in a directory that failed."""
+        return self._closed is None and self.directory.failure is None
+
+    @property
     def last_stable_offset(self) -> int:
         """Where ``read_committed`` readers stop: the oldest open transaction, else the end."""
         end_offset = self.end_offset

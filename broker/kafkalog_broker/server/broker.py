@@ -32,6 +32,7 @@ from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.coordinators import Coordinators
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
 from kafkalog_broker.server.dispatch import Services
+from kafkalog_broker.server.fetch_sessions import FetchSessions
 from kafkalog_broker.server.listeners import Listeners
 from kafkalog_broker.server.log_access import LogAccess
 from kafkalog_broker.server.metadata_cache import MetadataCache
@@ -328,6 +329,7 @@ class Broker:
             config=config, settings=self._settings, clock=self._clock, metrics=self.metrics,
             logs=LogAccess(self._logs, SINCE_08, ownership=ownership), topics=self._topics,
             fetches=self._fetches, turns=FetchTurns(),
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._clock),
             metadata_cache=MetadataCache(config.node_id, ownership), groups=self._coordinators.groups,
             producer_ids=self._coordinators.producer_ids, transactions=self._coordinators.transactions,
             transaction_work=self._coordinators.transaction_work,

@@ -22,6 +22,7 @@ from kafkalog_broker.security.authorizer import Authorizer, denial
 from kafkalog_broker.security.file_stores import CredentialStore
 from kafkalog_broker.server.broker_settings import BrokerSettings
 from kafkalog_broker.server.delayed_fetch import DelayedFetches, FetchTurns
+from kafkalog_broker.server.fetch_sessions import FetchSessions
 from kafkalog_broker.server.log_access import LogAccess
 from kafkalog_broker.server.metadata_cache import MetadataCache
 from kafkalog_broker.server.request_limits import FEW_BYTES, NARROW_BYTES, BeyondLimit, check_width, excess
@@ -71,6 +72,7 @@ class Services:
     topics: Topics
     fetches: DelayedFetches
     turns: FetchTurns
+    fetch_sessions: FetchSessions
     metadata_cache: MetadataCache
     groups: GroupCoordinator
     producer_ids: ProducerIds

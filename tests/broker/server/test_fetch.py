@@ -84,7 +84,7 @@ class TestReading:
         )
         asked = tuple(FetchTopic(topic=filled, partitions=(each, again)) for each in (first, again))
         topics = client.ask(FetchRequest(topics=asked), 12).responses
-        assert [len(each.partitions) for each in topics] == [1, 0]
+        assert [len(each.partitions) for each in topics] == [1]
         assert [r.offset for r in decode(topics[0].partitions[0])] == list(range(4, 10))
 
     def test_a_fetch_by_id_waits_for_records(self, client: RawClient, filled: str) -> None:
@@ -126,16 +126,6 @@ class TestReading:
         )
         response = client.ask(FetchRequest(topics=(FetchTopic(topic=filled, partitions=(want,)),)))
         assert response.responses[0].partitions[0].error_code == code
-
-    @pytest.mark.parametrize("session_id", [-1, 0, 5])
-    def test_there_are_no_sessions(self, client: RawClient, filled: str, session_id: int) -> None:
-        """The epoch decides, as in Kafka: kafka-go's ``Client.Fetch`` sends -1 for both."""
-        for epoch in (0, -1):
-            full = client.ask(fetch_request({(filled, 0): 0}, session_id=session_id, session_epoch=epoch))
-            assert (full.error_code, full.session_id, len(full.responses)) == (ErrorCode.NONE, 0, 1)
-        for epoch in (1, 7, -2):
-            refused = client.ask(fetch_request({(filled, 0): 0}, session_id=session_id, session_epoch=epoch))
-            assert (refused.error_code, refused.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
 
     @pytest.mark.parametrize("version", [4, 9, 10])
     def test_zstd_is_sent_as_it_was_stored(self, client: RawClient, topic: str, version: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from kafkalog_broker.log.generations import SINCE_08, V07
 from kafkalog_broker.server import handlers  # noqa: F401 - fills the registry
 from kafkalog_broker.server.dispatch import MANY, REGISTRY
+from kafkalog_broker.server.fetch_sessions import FetchSessions
 from kafkalog_broker.server.log_access import LogAccess
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -37,6 +38,7 @@ from pyspark_kafkalog.protocol.api.metadata import (
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from tests.support.log.logs import START_MS, TOPIC, batch, crash_all, message_set, open_log
+from tests.support.manual_clock import ManualClock
 from tests.support.protocol.raw_client import produce_request
 
 
@@ -52,6 +54,7 @@ def ctx(tmp_path: Path) -> Any:
             groups=SimpleNamespace(opened=True),
             transactions=SimpleNamespace(opened=False),
             ownership=None,
+            fetch_sessions=FetchSessions(10, ManualClock()),
         ),
     )
     crash_all()

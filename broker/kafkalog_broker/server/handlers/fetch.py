@@ -1,11 +1,11 @@
 """Read records of partitions.
 
 API    Versions  Left out
------  --------  ---------------------------------------------------------------------------------------------
-Fetch  0-13      incremental fetch sessions (the answer's session id is always 0, so clients continue with
-                 full requests), replicas and racks
+-----  --------  ----------------------------
+Fetch  0-13      replicas and racks
 
-`delayed_fetch` waits for ``min_bytes``; `old_fetch` shows versions before 4 what they can read.
+`fetch_sessions` keeps what a client fetches, `delayed_fetch` waits for ``min_bytes``; `old_fetch` shows
+versions before 4 what they can read.
 
 An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
 `OpenFiles.share` says. The others come empty, and are first in the client's next answer.
@@ -13,19 +13,28 @@ An answer keeps a file open for each partition that it has data of, so it has da
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
-from typing import Any, cast
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import chain, groupby
+from typing import Any
 from uuid import UUID
 
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Aborted
+from kafkalog_broker.log.log import Log
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from kafkalog_broker.server.dispatch import LATER, MANY, Context, handles
+from kafkalog_broker.server.fetch_sessions import (
+    FULL_FETCH,
+    SESSIONLESS,
+    FetchSession,
+    Key,
+    Settled,
+    Wanted,
+)
 from kafkalog_broker.server.log_access import ANY_EPOCH, Allowance, Entries, ReadableLog
 from kafkalog_broker.server.old_fetch import BATCHES_SINCE, OlderReader
-from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicId
+from pyspark_kafkalog.errors import ErrorCode, KafkaError, OffsetOutOfRange, ServerError, UnknownTopicId
 from pyspark_kafkalog.protocol.api import fetch as api
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from pyspark_kafkalog.security.acls import Operation, ResourceType
@@ -34,8 +43,7 @@ from pyspark_kafkalog.types import IsolationLevel, TopicPartition
 _WHOLE_FIRST_SINCE = 3
 """Before, a first entry above the partition's limit is cut, so that the client learns to raise the limit."""
 _IDS_SINCE = 13
-_FULL_FETCH, _SESSIONLESS = 0, -1
-"""Session epochs; each closes the session that the request names. Source: Kafka 4.1 ``FetchManager``."""
+_SESSIONS_SINCE = 7
 _LONGEST_WAIT_MS = 60_000
 """Clients may ask to wait for weeks, but each wait keeps a timer: answer empty, and they ask again."""
 
@@ -43,15 +51,38 @@ _LOOKING_MS = 500
 """A search that takes longer gets an empty answer; the next request continues it."""
 _SOON_SECONDS = 0.001
 
+_MANY_LOOKED_AT = 10 * MANY
+"""Partitions of a session that take some ms to look at."""
+
+
+_Found = tuple[Wanted, api.PartitionData]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a fetch is of: all that it names, or a ``session`` at its ``epoch``."""
+
+    request: api.FetchRequest
+    named: Sequence[Wanted] = ()
+    session: FetchSession | None = None
+    epoch: int = 0
+
+    @property
+    def committed(self) -> bool:
+        return self.request.isolation_level == IsolationLevel.READ_COMMITTED
+
+    @property
+    def wanted(self) -> Collection[Wanted]:
+        return self.named if self.session is None else self.session.wanted.values()
+
 
 @dataclass(slots=True)
 class _Answer:
-    """One pass over ``wanted``. ``ends``: before reading. ``left_out`` is the first that had no room."""
+    """One pass over what is wanted. ``ends``: before reading. ``left_out`` is the first that had no room."""
 
-    wanted: Sequence[tuple[str | None, api.FetchPartition]]
     committed: bool
     files_left: int
-    topics: list[api.FetchableTopicResponse] = field(default_factory=list)
+    found: list[_Found] = field(default_factory=list)
     slices: list[Entries] = field(default_factory=list)
     ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
     size_bytes: int = 0
@@ -68,7 +99,7 @@ class _Answer:
         """Whether it can be sent: enough data, an error, or one request's work used up after some data."""
         if self.unfinished:
             return False
-        return self.size_bytes >= min_bytes or self.failed or self.allowance.short or not self.topics
+        return self.size_bytes >= min_bytes or self.failed or self.allowance.short
 
     def end_of(self, log: ReadableLog) -> int:
         return log.last_stable_offset if self.committed else log.readable_end
@@ -82,6 +113,8 @@ def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
     """Whether there are many partitions, or entries to convert: for a client before v2, or from 0.7."""
     if ctx.version < BATCHES_SINCE or sum(len(topic.partitions) for topic in request.topics) > MANY:
         return True
+    if ctx.services.fetch_sessions.size_of(request.session_id) > _MANY_LOOKED_AT:
+        return True
     is_foreign = ctx.services.logs.is_foreign
     return any(
         is_foreign(TopicPartition(name, want.partition))
@@ -94,63 +127,107 @@ def _takes_long(request: api.FetchRequest, ctx: Context) -> bool:
 @handles(ApiKey.FETCH, (0, 13), (Operation.READ, ResourceType.TOPIC), takes_long=_takes_long)
 def fetch(request: api.FetchRequest, ctx: Context) -> Any:
     """Send slices of the logs from their files, without reading them; logs of 0.7 through a view."""
-    if request.session_epoch not in (_FULL_FETCH, _SESSIONLESS):
-        return api.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    request = _each_once(request)
-    answer = _read(request, ctx)
+    try:
+        asked = _asked(request, ctx)
+    except ServerError as e:
+        return api.FetchResponse(error_code=ctx.refused(e))
+    if not asked.wanted:
+        return api.FetchResponse()
+    answer = _read(asked, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
     if answer.unfinished:
         wait_ms = max(wait_ms, _LOOKING_MS)
     if wait_ms <= 0 or answer.suffices(request.min_bytes):
-        return _response(answer, ctx)
+        return _response(asked, answer, ctx)
     answer.drop()
-    _park(request, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
+    _park(asked, ctx, answer, ctx.services.clock.monotonic() + wait_ms / 1000)
     return LATER
 
 
-def _each_once(request: api.FetchRequest) -> api.FetchRequest:
-    """The request without repeated partitions, as in Kafka; each would list all aborted transactions."""
-    named = [(t.topic, t.topic_id, p.partition) for t in request.topics for p in t.partitions]
-    if len(named) <= 1 or len(set(named)) == len(named):
-        return request
-    seen: set[tuple[str, UUID, int]] = set()
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for want in topic.partitions:
-            key = topic.topic, topic.topic_id, want.partition
-            if key not in seen:
-                seen.add(key)
-                partitions.append(want)
-        topics.append(replace(topic, partitions=tuple(partitions)))
-    return replace(request, topics=tuple(topics))
+def _asked(request: api.FetchRequest, ctx: Context) -> _Asked:
+    """Raises `ServerError` if the session cannot go on."""
+    sessions, named = ctx.services.fetch_sessions, _named(request, ctx)
+    if request.session_epoch not in (FULL_FETCH, SESSIONLESS):
+        session = sessions.go_on(request, ctx.principal, named, has_ids=ctx.version >= _IDS_SINCE)
+        return _Asked(request) if session is None else _Asked(request, (), session, session.epoch)
+    sessions.close(request.session_id, ctx.principal)
+    wanted = [Wanted.of(name, topic, want) for name, topic in named for want in topic.partitions]
+    if len(wanted) > 1:
+        # As in Kafka; each repetition of a partition would list all aborted transactions.
+        once: dict[Key, Wanted] = {}
+        for each in wanted:
+            once.setdefault(each.key, each)
+        wanted = list(once.values())
+    return _Asked(request, wanted)
 
 
-def _response(answer: _Answer, ctx: Context) -> api.FetchResponse:
-    turns = ctx.services.turns
-    if answer.left_out is not None or ctx.reply.peer in turns.places:
-        turns.note(ctx.reply.peer, answer.left_out)
-    return api.FetchResponse(responses=tuple(answer.topics))
+def _response(asked: _Asked, answer: _Answer, ctx: Context) -> api.FetchResponse:
+    session, session_id = asked.session, 0
+    if session is not None:
+        if session.epoch != asked.epoch:
+            answer.drop()
+            error = ServerError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"session {session.id} went on meanwhile"
+            )
+            return api.FetchResponse(error_code=ctx.refused(error))
+        session_id = session.id
+        found = [(each, data) for each, data in answer.found if each.is_news(data)]
+        for each, data in found:
+            if len(data.records or b""):
+                session.served(each.key)
+    else:
+        found = answer.found
+        if found[0][0] is not asked.named[0]:
+            of = {each.key: data for each, data in found}
+            found = [(each, of[each.key]) for each in asked.named]
+        turns = ctx.services.turns
+        if answer.left_out is not None or ctx.reply.peer in turns.places:
+            turns.note(ctx.reply.peer, answer.left_out)
+        if asked.request.session_epoch == FULL_FETCH and ctx.version >= _SESSIONS_SINCE:
+            session_id = _opened(asked, found, ctx)
+    return api.FetchResponse(session_id=session_id, responses=_by_topic(found))
 
 
-def _park(request: api.FetchRequest, ctx: Context, seen: _Answer, deadline: float) -> None:
+def _opened(asked: _Asked, found: Iterable[_Found], ctx: Context) -> int:
+    """The id of a session for what was asked; 0 if there is none."""
+    if ctx.refusal is not None:
+        return 0
+    for each, data in found:
+        each.is_news(data)
+    return ctx.services.fetch_sessions.open(ctx.principal, asked.named, has_ids=ctx.version >= _IDS_SINCE)
+
+
+def _by_topic(found: Iterable[_Found]) -> tuple[api.FetchableTopicResponse, ...]:
+    """Neighbours from one entry of a request are together."""
+    entries = [list(same) for _, same in groupby(found, key=lambda one: id(one[0].topic))]
+    return tuple(
+        api.FetchableTopicResponse(
+            topic=entry[0][0].topic.topic,
+            topic_id=entry[0][0].topic.topic_id,
+            partitions=tuple(data for _, data in entry),
+        )
+        for entry in entries
+    )
+
+
+def _park(asked: _Asked, ctx: Context, seen: _Answer, deadline: float) -> None:
     """Wait for missing data. The read is repeated on waking, so a parked fetch holds no slice."""
-    fetches, clock = ctx.services.fetches, ctx.services.clock
+    fetches, clock, min_bytes = ctx.services.fetches, ctx.services.clock, asked.request.min_bytes
 
     def again() -> Any:
-        answer = _read(request, ctx)
+        answer = _read(asked, ctx)
         # At the end of a transaction it is unknown how many bytes are still hidden by others.
-        waits_on = answer.unfinished or (seen.committed and not answer.suffices(request.min_bytes))
+        waits_on = answer.unfinished or (seen.committed and not answer.suffices(min_bytes))
         if waits_on and clock.monotonic() < deadline and not fetches.closed:
             if not answer.unfinished:
                 answer.drop()
-            _park(request, ctx, answer, deadline)
+            _park(asked, ctx, answer, deadline)
             return LATER
-        return _response(answer, ctx)
+        return _response(asked, answer, ctx)
 
-    partitions = {TopicPartition(name, want.partition) for name, want in seen.wanted if name is not None}
+    partitions = {each.partition for each in asked.wanted if each.partition is not None}
     finish = partial(ctx.finish_in_worker if ctx.takes_long else ctx.finish, again)
-    parked = ParkedFetch(partitions, request.min_bytes - seen.size_bytes, finish, seen.committed)
+    parked = ParkedFetch(partitions, min_bytes - seen.size_bytes, finish, seen.committed)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
@@ -159,72 +236,94 @@ def _park(request: api.FetchRequest, ctx: Context, seen: _Answer, deadline: floa
         fetches.wake(parked)
 
 
-def _read(request: api.FetchRequest, ctx: Context) -> _Answer:
+def _read(asked: _Asked, ctx: Context) -> _Answer:
     """Slice every partition within the limits of KIP-74: only the first with data may exceed them."""
-    wanted = [(name, want) for name, topic in _named(request, ctx) for want in topic.partitions]
-    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-    answer = _Answer(wanted, committed, ctx.services.logs.files_per_answer())
+    request = asked.request
+    answer = _Answer(asked.committed, ctx.services.logs.files_per_answer())
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
-    found: list[api.PartitionData | None] = [None] * len(wanted)
     try:
-        for number in _in_turn(wanted, ctx.services.turns.places.get(ctx.reply.peer)):
-            topic, want = wanted[number]
-            if topic is None:
-                data = _failed(want.partition, ctx.refused(UnknownTopicId("no topic has the id asked for")))
+        for each in _to_read(asked, answer, ctx):
+            if each.partition is None:
+                unknown = ctx.refused(UnknownTopicId("no topic has the id asked for"))
+                data = _failed(each.want.partition, unknown)
             else:
-                data = _read_partition(TopicPartition(topic, want.partition), want, left, ctx, answer)
+                data = _read_partition(each.partition, each, left, ctx, answer)
             if data.error_code is not ErrorCode.NONE:
                 answer.failed = True
             size = len(data.records or b"")
             answer.size_bytes += size
             left = max(0, left - size)
-            found[number] = data
+            answer.found.append((each, data))
     except BaseException:
         answer.drop()
         raise
-    each = iter(found)
-    for asked in request.topics:
-        partitions = tuple(cast("api.PartitionData", next(each)) for _ in asked.partitions)
-        answer.topics.append(
-            api.FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions)
-        )
     return answer
+
+
+def _to_read(asked: _Asked, answer: _Answer, ctx: Context) -> Iterable[Wanted]:
+    """In the order in which they are read; of a session those of which something may be new."""
+    if asked.session is None:
+        return _in_turn(asked.named, ctx.services.turns.places.get(ctx.reply.peer))
+    found = []
+    is_readable = _rights(ctx)
+    for each in asked.session.wanted.values():
+        if (settled := _settled(each, ctx)) is not None and is_readable(settled.log.topic_partition.topic):
+            end = settled.last_stable_offset if answer.committed else settled.high_watermark
+            answer.ends.append((settled.log, end))
+        else:
+            found.append(each)
+    if asked.session.has_ids:
+        for topic_id, same in groupby(found, key=lambda each: each.topic.topic_id):
+            name = _name_of(topic_id, ctx)
+            for each in same:
+                each.partition = None if name is None else TopicPartition(name, each.want.partition)
+    return found
+
+
+def _settled(each: Wanted, ctx: Context) -> Settled | None:
+    """That of a partition of which there is nothing new, if it is still served here."""
+    partition, ownership = each.partition, ctx.services.ownership
+    if partition is None or not each.is_quiet(ctx.services.logs.logs.logs.get(partition)):
+        return None
+    return each.settled if ownership is None or ownership.is_ours(partition) else None
+
+
+def _rights(ctx: Context) -> Callable[[str], bool]:
+    """Whether the client may read a topic, found out once for each."""
+    if ctx.services.authorizer is None:
+        return lambda _: True
+    return cache(lambda topic: ctx.allows(Operation.READ, ResourceType.TOPIC, topic))
 
 
 def _named(request: api.FetchRequest, ctx: Context) -> list[tuple[str | None, api.FetchTopic]]:
     if ctx.version < _IDS_SINCE:
         return [(topic.topic, topic) for topic in request.topics]
-    topics, found = ctx.services.topics, []
-    for topic in request.topics:
-        try:
-            name: str | None = topics.name_of(topic.topic_id)
-        except UnknownTopicId:
-            name = None
-        found.append((name, topic))
-    return found
+    return [(_name_of(topic.topic_id, ctx), topic) for topic in request.topics]
 
 
-def _in_turn(
-    wanted: Sequence[tuple[str | None, api.FetchPartition]], first: TopicPartition | None
-) -> Iterable[int]:
-    """Indexes into ``wanted``, starting at ``first`` if it is there, and wrapping around."""
-    numbers = range(len(wanted))
-    if first is None:
-        return numbers
-    start = next(
-        (n for n in numbers if wanted[n][1].partition == first.partition and wanted[n][0] == first.topic), 0
-    )
-    return chain(numbers[start:], numbers[:start])
+def _name_of(topic_id: UUID, ctx: Context) -> str | None:
+    try:
+        return ctx.services.topics.name_of(topic_id)
+    except UnknownTopicId:
+        return None
+
+
+def _in_turn(wanted: Sequence[Wanted], first: TopicPartition | None) -> Iterable[Wanted]:
+    """All, starting at ``first`` if it is there, and wrapping around."""
+    start = next((n for n, each in enumerate(wanted) if each.partition == first), 0) if first else 0
+    return chain(wanted[start:], wanted[:start])
 
 
 def _read_partition(
-    partition: TopicPartition, want: api.FetchPartition, left: int, ctx: Context, answer: _Answer
+    partition: TopicPartition, wanted: Wanted, left: int, ctx: Context, answer: _Answer
 ) -> api.PartitionData:
+    want, wanted.settled = wanted.want, None
     try:
         if ctx.services.authorizer is not None or ctx.refusal is not None:
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         epoch = max(ANY_EPOCH, want.current_leader_epoch)  # of a fetch, Kafka takes any negative one for none
         log = ctx.services.logs.readable(partition, answer.allowance, epoch)
+        before = Settled.of(log) if isinstance(log, Log) else None
         answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
         at_least_one = answer.size_bytes == 0
@@ -246,6 +345,8 @@ def _read_partition(
         if len(piece):
             answer.slices.append(piece)
             answer.files_left -= 1
+        elif want.fetch_offset >= answer.ends[-1][1]:
+            wanted.settled = before
         elif not at_least_one and want.fetch_offset < answer.end_of(log):
             answer.left_out = answer.left_out or partition
     except OffsetOutOfRange as e:

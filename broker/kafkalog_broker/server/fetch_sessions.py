@@ -1,0 +1,216 @@
+"""Incremental fetch sessions (KIP-227): what a client fetches is kept here, so that its next request names
+only what has changed, and so does its answer. Source: Kafka 4.1 ``FetchSession.scala``.
+
+A session's fetch looks at each of its partitions, but reads only those of which something may be new.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from kafkalog_broker.log.log import Log
+from kafkalog_broker.security.authentication import Principal
+from pyspark_kafkalog.clock import Clock
+from pyspark_kafkalog.errors import ErrorCode, ServerError
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from pyspark_kafkalog.types import TopicPartition
+
+FULL_FETCH, SESSIONLESS = 0, -1
+"""Session epochs; each closes the session that the request names."""
+_LARGEST = 0x7FFFFFFF
+
+_IDLE_SECONDS = 120.0
+"""A session that was not used for so long, or is so old and smaller than a new one, gives way to it."""
+_MOST_PARTITIONS = 250_000
+"""Of all sessions; each takes about 500 bytes (not in Kafka)."""
+
+Key = tuple[str, UUID, int]
+"""Topic, by name or id, and partition."""
+
+
+class Settled(NamedTuple):
+    """A log that had nothing to read from where the client is. While it is like this there is nothing new."""
+
+    log: Log
+    high_watermark: int
+    log_start_offset: int
+    last_stable_offset: int
+    leader_epoch: int
+
+    @classmethod
+    def of(cls, log: Log) -> Settled:
+        return cls(log, log.readable_end, log.start_offset, log.last_stable_offset, log.leader_epoch)
+
+    @property
+    def holds(self) -> bool:
+        log = self.log
+        return (
+            log.is_open
+            and log.readable_end == self.high_watermark
+            and log.start_offset == self.log_start_offset
+            and log.last_stable_offset == self.last_stable_offset
+            and log.leader_epoch == self.leader_epoch
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """*Guarded by the one request in hand of its session.* What a client fetches of a ``partition``, None if
+    no topic has its id. ``said``: what the last answer that named it said of high watermark and start.
+    """
+
+    partition: TopicPartition | None
+    topic: FetchTopic
+    want: FetchPartition
+    settled: Settled | None = None
+    said: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, name: str | None, topic: FetchTopic, want: FetchPartition) -> Wanted:
+        """``name`` is that of the topic; None if it has an id that no topic has."""
+        return cls(None if name is None else TopicPartition(name, want.partition), topic, want)
+
+    @property
+    def key(self) -> Key:
+        return self.topic.topic, self.topic.topic_id, self.want.partition
+
+    def is_quiet(self, log: Log | None) -> bool:
+        """Whether ``log``, which the broker has now, is as the client knows it."""
+        settled = self.settled
+        return settled is not None and settled.log is log and settled[1:3] == self.said and settled.holds
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether an answer must name the partition; it then has."""
+        state = (data.high_watermark, data.log_start_offset)
+        is_failed = data.error_code is not ErrorCode.NONE
+        if not is_failed and not len(data.records or b"") and self.said == state:
+            return False
+        self.said = None if is_failed else state
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """*Guarded by the lock of its `FetchSessions`, but for the state of what is ``wanted``.*"""
+
+    id: int
+    owner: Principal
+    has_ids: bool
+    wanted: OrderedDict[Key, Wanted]
+    """In the order in which they are read; those that had data go last."""
+    created: float
+    used: float
+    epoch: int = 1
+
+    def served(self, key: Key) -> None:
+        if key in self.wanted:
+            self.wanted.move_to_end(key)
+
+
+class FetchSessions:
+    """*Thread-safe: ``_lock`` guards the table and each session's place in it.*"""
+
+    def __init__(self, slots: int, clock: Clock) -> None:
+        self._slots, self._clock = slots, clock
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """Those used last are last."""
+        self._partitions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def size_of(self, session_id: int) -> int:
+        """Number of partitions, 0 of an unknown one."""
+        session = self._sessions.get(session_id)
+        return 0 if session is None else len(session.wanted)
+
+    def close(self, session_id: int, owner: Principal) -> None:
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is not None and session.owner == owner:
+                self._remove(session)
+
+    def open(self, owner: Principal, wanted: Iterable[Wanted], *, has_ids: bool) -> int:
+        """The id of a new session; 0 if there is no room for it."""
+        asked = OrderedDict((each.key, each) for each in wanted)
+        now = self._clock.monotonic()
+        with self._lock:
+            while len(self._sessions) >= self._slots or self._partitions + len(asked) > _MOST_PARTITIONS:
+                if not self._evict(len(asked), now):
+                    return 0
+            session_id = random.randint(1, _LARGEST)
+            while session_id in self._sessions:
+                session_id = random.randint(1, _LARGEST)
+            self._sessions[session_id] = FetchSession(session_id, owner, has_ids, asked, now, now)
+            self._partitions += len(asked)
+        return session_id
+
+    def go_on(
+        self,
+        request: FetchRequest,
+        owner: Principal,
+        named: Iterable[tuple[str | None, FetchTopic]],
+        *,
+        has_ids: bool,
+    ) -> FetchSession | None:
+        """The session that the request continues, with the partitions that it adds, changes and forgets; None
+        if it then has none. ``named``: the request's topics with their names. Raises `ServerError`.
+        """
+        with self._lock:
+            session = self._sessions.get(request.session_id)
+            if session is None or session.owner != owner:
+                raise ServerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
+            if session.epoch != request.session_epoch:
+                raise ServerError(
+                    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                    f"session {session.id} is at epoch {session.epoch}, not {request.session_epoch}",
+                )
+            if session.has_ids != has_ids:
+                raise ServerError(
+                    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, f"session {session.id} has topics by another key"
+                )
+            before = len(session.wanted)
+            for name, topic in named:
+                for want in topic.partitions:
+                    new = Wanted.of(name, topic, want)
+                    if (known := session.wanted.get(new.key)) is not None:
+                        new.said = known.said
+                    session.wanted[new.key] = new
+            for gone in request.forgotten_topics_data:
+                for number in gone.partitions:
+                    session.wanted.pop((gone.topic, gone.topic_id, number), None)
+            self._partitions += len(session.wanted) - before
+            if not session.wanted or self._partitions > _MOST_PARTITIONS:
+                self._remove(session)
+                if session.wanted:
+                    raise ServerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions in sessions")
+                return None
+            session.epoch = session.epoch % _LARGEST + 1
+            session.used = self._clock.monotonic()
+            self._sessions.move_to_end(session.id)
+            return session
+
+    def _evict(self, size: int, now: float) -> bool:
+        """Remove one session for a new one of so many partitions; False if none gives way."""
+        longest = next(iter(self._sessions.values()), None)
+        if longest is None:
+            return False
+        if now - longest.used <= _IDLE_SECONDS:
+            old = (one for one in self._sessions.values() if now - one.created > _IDLE_SECONDS)
+            smallest = min(old, key=lambda one: len(one.wanted), default=None)
+            if smallest is None or len(smallest.wanted) >= size:
+                return False
+            longest = smallest
+        self._remove(longest)
+        return True
+
+    def _remove(self, session: FetchSession) -> None:
+        del self._sessions[session.id]
+        self._partitions -= len(session.wanted)
