@@ -75,7 +75,8 @@ class Log:
         """First readable offset, maybe inside the first segment. Set before ``segments``, and read after."""
         self.end_offset = segments[-1].next_offset
         """Offset of the next record to append; without replicas also the high watermark."""
-        self._first_open: int | None = None
+        self.first_open: int | None = None
+        """Where the oldest open transaction begins."""
         """First offset of the oldest open transaction; set before the end, which readers read first."""
         self.flushed_offset = min(flushed_offset, self.end_offset)
         # Data left by a crash may only be in the page cache; sync it as if just appended.
@@ -100,15 +101,10 @@ class Log:
         return self.family.scheme.readable_end(self.end_offset, self.flushed_offset)
 
     @property
-    def is_open(self) -> bool:
-        """Whether it can be read: it is neither closed nor in a directory that failed."""
-        return self._closed is None and self.directory.failure is None
-
-    @property
     def last_stable_offset(self) -> int:
         """Where ``read_committed`` readers stop: the oldest open transaction, else the end."""
         end_offset = self.end_offset
-        first_open = self._first_open
+        first_open = self.first_open
         return end_offset if first_open is None else min(end_offset, max(first_open, self.start_offset))
 
     @property
@@ -171,7 +167,7 @@ class Log:
             producers.check_epoch(producer_id, producer_epoch)
 
     def open_transactions(self) -> list[KnownProducer]:
-        if self._first_open is None:
+        if self.first_open is None:
             return []
         return [producer for producer in self.known_producers() if producer.open_offset >= 0]
 
@@ -224,7 +220,7 @@ class Log:
             aborted = self._producers.record_all(batches, base_offset, now_ms, marker)
             if aborted is not None:
                 self.segments[-1].aborted.add(aborted)
-            first_open = self._first_open = self._producers.first_open
+            first_open = self.first_open = self._producers.first_open
             self.end_offset = end_offset
             if self._unflushed_since is None and count:  # 0.7 sets may be empty; their bytes need no flush
                 self._unflushed_since = self._tools.clock.monotonic()
@@ -465,7 +461,7 @@ class Log:
                     self._save_producers()
                 self._closed = lambda: StorageError(f"{self.topic_partition}: the log is closed")
                 return CleanState(
-                    self.end_offset, active.base_offset, active.size, self._first_open is not None
+                    self.end_offset, active.base_offset, active.size, self.first_open is not None
                 )
 
     def move(
@@ -511,7 +507,7 @@ class Log:
                 for segment in self.segments:
                     segment.replay(self._producers, offset, now_ms)
             self._producers.loaded = True
-            self._first_open = self._producers.first_open
+            self.first_open = self._producers.first_open
 
     def _save_producers(self) -> None:
         """Save producer state; first the aborted transactions, as `AbortedIndex` requires."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -35,41 +35,29 @@ Key = tuple[str, UUID, int]
 
 
 class Settled(NamedTuple):
-    """A log that had nothing to read from where the client is. While it is like this there is nothing new."""
+    """How a log was that had nothing to read from where the client is. ``told``: high watermark and start."""
 
     log: Log
-    high_watermark: int
-    log_start_offset: int
-    last_stable_offset: int
+    told: tuple[int, int]
+    first_open: int | None
     leader_epoch: int
 
     @classmethod
     def of(cls, log: Log) -> Settled:
-        return cls(log, log.readable_end, log.start_offset, log.last_stable_offset, log.leader_epoch)
-
-    @property
-    def holds(self) -> bool:
-        log = self.log
-        return (
-            log.is_open
-            and log.readable_end == self.high_watermark
-            and log.start_offset == self.log_start_offset
-            and log.last_stable_offset == self.last_stable_offset
-            and log.leader_epoch == self.leader_epoch
-        )
+        return cls(log, (log.end_offset, log.start_offset), log.first_open, log.leader_epoch)
 
 
 @dataclass(slots=True, eq=False)
 class Wanted:
     """*Guarded by the one request in hand of its session.* What a client fetches of a ``partition``, None if
-    no topic has its id. ``said``: what the last answer that named it said of high watermark and start.
+    no topic has its id. ``told``: high watermark and start in the last answer that named it.
     """
 
     partition: TopicPartition | None
     topic: FetchTopic
     want: FetchPartition
     settled: Settled | None = None
-    said: tuple[int, int] | None = None
+    told: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, name: str | None, topic: FetchTopic, want: FetchPartition) -> Wanted:
@@ -80,18 +68,13 @@ class Wanted:
     def key(self) -> Key:
         return self.topic.topic, self.topic.topic_id, self.want.partition
 
-    def is_quiet(self, log: Log | None) -> bool:
-        """Whether ``log``, which the broker has now, is as the client knows it."""
-        settled = self.settled
-        return settled is not None and settled.log is log and settled[1:3] == self.said and settled.holds
-
     def is_news(self, data: PartitionData) -> bool:
         """Whether an answer must name the partition; it then has."""
         state = (data.high_watermark, data.log_start_offset)
         is_failed = data.error_code is not ErrorCode.NONE
-        if not is_failed and not len(data.records or b"") and self.said == state:
+        if not is_failed and not len(data.records or b"") and self.told == state:
             return False
-        self.said = None if is_failed else state
+        self.told = None if is_failed else state
         return True
 
 
@@ -107,6 +90,29 @@ class FetchSession:
     created: float
     used: float
     epoch: int = 1
+
+    def stirred(self, logs: Mapping[TopicPartition, Log]) -> list[Wanted]:
+        """Partitions of which there may be something new, in the logs that the broker has. In Kafka each is
+        read; this loop takes a twentieth of that.
+        """
+        found, get = [], logs.get
+        for each in self.wanted.values():
+            settled = each.settled
+            if settled is not None:
+                log = settled.log
+                end, start = settled.told
+                if (
+                    log.end_offset == end
+                    and log.start_offset == start
+                    and log.first_open == settled.first_open
+                    and log.leader_epoch == settled.leader_epoch
+                    and each.told == settled.told
+                    and get(each.partition) is log  # type: ignore[arg-type]
+                    and log.directory.failure is None
+                ):
+                    continue
+            found.append(each)
+        return found
 
     def served(self, key: Key) -> None:
         if key in self.wanted:
@@ -181,7 +187,7 @@ class FetchSessions:
                 for want in topic.partitions:
                     new = Wanted.of(name, topic, want)
                     if (known := session.wanted.get(new.key)) is not None:
-                        new.said = known.said
+                        new.told = known.told
                     session.wanted[new.key] = new
             for gone in request.forgotten_topics_data:
                 for number in gone.partitions:

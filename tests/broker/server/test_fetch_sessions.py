@@ -14,6 +14,7 @@ import pytest
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
 from kafkalog_broker.server.broker import Broker
+from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
@@ -29,6 +30,7 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
 )
 from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.security.acls import Operation
+from pyspark_kafkalog.types import TopicPartition
 from tests.support.protocol.raw_client import RawClient, batch, decode
 
 FOR_EVER_MS = 600_000
@@ -278,3 +280,31 @@ def test_a_session_tells_what_full_fetches_tell(client: RawClient, four: str) ->
                 known[n] = (found[n].high_watermark, found[n].log_start_offset)
                 offsets[n] += len(records)
             assert (known[n], bool(records and n not in found)) == (state, False)
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Broker]:
+    """A broker in this process, with a topic ``t`` of two partitions."""
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "node.id": "1"}
+    broker = Broker(BrokerConfig.load(None, settings))
+    broker.start()
+    with RawClient(broker.port) as client:
+        client.create_topic("t", 2)
+    yield broker
+    broker.stop()
+
+
+def test_an_append_while_it_begins_to_wait_wakes_it(inside: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    park = inside._fetches.park
+
+    def after_an_append(fetch: ParkedFetch, wait_seconds: float) -> None:
+        monkeypatch.undo()
+        inside._logs.log(TopicPartition("t", 1)).append(bytearray(batch(b"new")))
+        park(fetch, wait_seconds)
+
+    with RawClient(inside.port) as client:
+        session = Session(client, "t")
+        session.ask({0: 0, 1: 0})
+        monkeypatch.setattr(inside._fetches, "park", after_an_append)
+        found = session.ask({}, wait_ms=FOR_EVER_MS)
+        assert {number: values(data) for number, data in found.items()} == {1: [b"new"]}

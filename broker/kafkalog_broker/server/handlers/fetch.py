@@ -225,15 +225,23 @@ def _park(asked: _Asked, ctx: Context, seen: _Answer, deadline: float) -> None:
             return LATER
         return _response(asked, answer, ctx)
 
-    partitions = {each.partition for each in asked.wanted if each.partition is not None}
+    partitions = [each.partition for each in asked.wanted if each.partition is not None]
     finish = partial(ctx.finish_in_worker if ctx.takes_long else ctx.finish, again)
     parked = ParkedFetch(partitions, min_bytes - seen.size_bytes, finish, seen.committed)
     left = max(0.0, deadline - clock.monotonic())
     fetches.park(parked, min(left, _SOON_SECONDS) if seen.unfinished else left)
     ctx.reply.on_close(lambda: fetches.drop(parked))
     # Appends between the read and the parking did not wake it.
-    if any(seen.end_of(log) != end for log, end in seen.ends):
+    if any(seen.end_of(log) != end for log, end in seen.ends) or _is_stirred(asked, seen, ctx):
         fetches.wake(parked)
+
+
+def _is_stirred(asked: _Asked, seen: _Answer, ctx: Context) -> bool:
+    """Whether there may be something new in a session's partitions that were not read."""
+    if asked.session is None:
+        return False
+    read = {id(each) for each, _ in seen.found}
+    return any(id(each) not in read for each in asked.session.stirred(ctx.services.logs.logs.logs))
 
 
 def _read(asked: _Asked, ctx: Context) -> _Answer:
@@ -242,7 +250,7 @@ def _read(asked: _Asked, ctx: Context) -> _Answer:
     answer = _Answer(asked.committed, ctx.services.logs.files_per_answer())
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
     try:
-        for each in _to_read(asked, answer, ctx):
+        for each in _to_read(asked, ctx):
             if each.partition is None:
                 unknown = ctx.refused(UnknownTopicId("no topic has the id asked for"))
                 data = _failed(each.want.partition, unknown)
@@ -260,32 +268,27 @@ def _read(asked: _Asked, ctx: Context) -> _Answer:
     return answer
 
 
-def _to_read(asked: _Asked, answer: _Answer, ctx: Context) -> Iterable[Wanted]:
+def _to_read(asked: _Asked, ctx: Context) -> Iterable[Wanted]:
     """In the order in which they are read; of a session those of which something may be new."""
-    if asked.session is None:
+    session, ownership = asked.session, ctx.services.ownership
+    if session is None:
         return _in_turn(asked.named, ctx.services.turns.places.get(ctx.reply.peer))
-    found = []
-    is_readable = _rights(ctx)
-    for each in asked.session.wanted.values():
-        if (settled := _settled(each, ctx)) is not None and is_readable(settled.log.topic_partition.topic):
-            end = settled.last_stable_offset if answer.committed else settled.high_watermark
-            answer.ends.append((settled.log, end))
-        else:
-            found.append(each)
-    if asked.session.has_ids:
+    found = session.stirred(ctx.services.logs.logs.logs)
+    if ownership is not None or ctx.services.authorizer is not None:
+        stirred = set(map(id, found))
+        is_readable = _rights(ctx)
+        for each in session.wanted.values():
+            if id(each) in stirred or (partition := each.partition) is None:
+                continue
+            is_ours = ownership is None or ownership.is_ours(partition)
+            if not (is_ours and is_readable(partition.topic)):
+                found.append(each)
+    if session.has_ids:
         for topic_id, same in groupby(found, key=lambda each: each.topic.topic_id):
             name = _name_of(topic_id, ctx)
             for each in same:
                 each.partition = None if name is None else TopicPartition(name, each.want.partition)
     return found
-
-
-def _settled(each: Wanted, ctx: Context) -> Settled | None:
-    """That of a partition of which there is nothing new, if it is still served here."""
-    partition, ownership = each.partition, ctx.services.ownership
-    if partition is None or not each.is_quiet(ctx.services.logs.logs.logs.get(partition)):
-        return None
-    return each.settled if ownership is None or ownership.is_ours(partition) else None
 
 
 def _rights(ctx: Context) -> Callable[[str], bool]:
