@@ -198,7 +198,9 @@ class Cluster:
 
     def leader(self, tp: TopicPartition, *, deadline: Deadline | None = None) -> Leader:
         """The leader of ``tp``. Raises LEADER_NOT_AVAILABLE if there is none at the moment."""
-        topic = self.metadata([tp.topic], deadline=deadline).topics[tp.topic]
+        if not self._fresh(tp.topic):
+            self.metadata([tp.topic], deadline=deadline)
+        topic = self._topics[tp.topic].topic
         if topic.error not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             unknown = topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             why = "no such topic" if unknown else reason(topic.error, "Describe", topic=tp.topic)

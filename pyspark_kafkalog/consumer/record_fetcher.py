@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pyspark_kafkalog.client.connection import Connection, ConnectionPool, Ticket
 from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ReadReplica
+from pyspark_kafkalog.client.fetch_session import FetchSession
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import Poller
 from pyspark_kafkalog.clock import Clock
@@ -39,7 +40,6 @@ from pyspark_kafkalog.protocol.api.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
     PartitionData,
 )
 from pyspark_kafkalog.types import Header, IsolationLevel, Record, TimestampType, TopicPartition
@@ -207,6 +207,7 @@ class RecordFetcher:
         self._pool = ConnectionPool(config, clock=clock)
         self._poller = Poller()
         self._flights: dict[int, _Flight] = {}
+        self._sessions: defaultdict[int, FetchSession] = defaultdict(FetchSession)
         self._turns: deque[Reading] = deque()
         self._failures = 0
         self.wake = self._poller.wake
@@ -276,9 +277,13 @@ class RecordFetcher:
             return
         deadline = Deadline.after(self._config.request_timeout_ms / 1000, self._clock)
         nodes: dict[int, dict[TopicPartition, tuple[Reading, ReadReplica]]] = defaultdict(dict)
+        limits: dict[str, Deadline] = {}
         for reading in due:
+            tp = reading.tp
             try:
-                replica = self._replica(reading.tp)
+                if (limit := limits.get(tp.topic)) is None:
+                    limit = limits[tp.topic] = self._limit()
+                replica = self._cluster.read_replica(tp, self._config.client_rack, deadline=limit)
             except ConnectionLost as e:
                 # No broker answers: looking up the others would only take as long again.
                 self._postpone(due, e)
@@ -286,14 +291,14 @@ class RecordFetcher:
             except KafkaError as e:
                 self._postpone([reading], e)
                 continue
-            nodes[replica.node_id][reading.tp] = reading, replica
+            nodes[replica.node_id][tp] = reading, replica
         for node_id, asked in nodes.items():
             if node_id in self._flights:
                 continue  # sent once that answer has arrived
             try:
                 soon = deadline.within(_CONNECT_SECONDS)
                 connection = self._cluster.connection(node_id, soon, self._pool)
-                ticket = connection.send_now(self._request(asked))
+                ticket = connection.send_now(self._request(asked, self._sessions[node_id]))
             except KafkaError as e:
                 self._postpone([reading for reading, _ in asked.values()], e)
                 continue
@@ -305,23 +310,30 @@ class RecordFetcher:
             self._flights[node_id] = flight
             self._watch(flight)
 
-    def _replica(self, tp: TopicPartition) -> ReadReplica:
-        # Short at first, longer for a slow broker.
+    def _limit(self) -> Deadline:
+        """Of a look-up: short at first, longer for a slow broker."""
         seconds = min(_LOOK_UP_SECONDS, _FIRST_LOOK_UP_SECONDS * 2 ** min(self._failures, 10))
-        deadline = Deadline.after(seconds, self._clock)
-        return self._cluster.read_replica(tp, self._config.client_rack, deadline=deadline)
+        return Deadline.after(seconds, self._clock)
 
-    def _request(self, asked: dict[TopicPartition, tuple[Reading, ReadReplica]]) -> FetchRequest:
-        topics: dict[str, list[FetchPartition]] = defaultdict(list)
+    def _request(
+        self, asked: dict[TopicPartition, tuple[Reading, ReadReplica]], session: FetchSession
+    ) -> FetchRequest:
+        wanted: dict[TopicPartition, FetchPartition] = {}
         for tp, (reading, replica) in asked.items():
-            topics[tp.topic].append(
-                FetchPartition(
+            epoch, offset, size = replica.leader.epoch, reading.fetch_from, reading.size
+            kept = session.kept(tp)
+            if kept is None or (kept.current_leader_epoch, kept.fetch_offset, kept.partition_max_bytes) != (
+                epoch,
+                offset,
+                size,
+            ):
+                kept = FetchPartition(
                     partition=tp.partition,
-                    current_leader_epoch=replica.leader.epoch,
-                    fetch_offset=reading.fetch_from,
-                    partition_max_bytes=reading.size,
+                    current_leader_epoch=epoch,
+                    fetch_offset=offset,
+                    partition_max_bytes=size,
                 )
-            )
+            wanted[tp] = kept
         config = self._config
         return FetchRequest(
             replica_id=_CONSUMER,
@@ -329,9 +341,9 @@ class RecordFetcher:
             min_bytes=config.fetch_min_bytes,
             max_bytes=max(config.fetch_max_bytes, *(reading.size for reading, _ in asked.values())),
             isolation_level=int(config.isolation),
-            topics=tuple(FetchTopic(topic=name, partitions=tuple(parts)) for name, parts in topics.items()),
             # Of none, if the leader must answer for one of them.
             rack_id=min(replica.rack for _, replica in asked.values()),
+            **session.next(wanted),
         )
 
     def _watch(self, flight: _Flight) -> None:
@@ -342,6 +354,8 @@ class RecordFetcher:
         for reading, _ in flight.asked.values():
             reading.in_flight = False
         peer = flight.connection.peer
+        if not self._sessions[flight.node_id].answered(answer):
+            return
         if answer.error_code != ErrorCode.NONE:
             error = error_for(answer.error_code, f"{peer}: fetch: {answer.error_code.name}")
             self._postpone([reading for reading, _ in flight.asked.values()], error)
@@ -415,6 +429,7 @@ class RecordFetcher:
         self._flights.pop(flight.node_id, None)
         self._poller.forget(flight.connection.transport)
         flight.connection.close()
+        self._sessions[flight.node_id].lost()
         for reading, _ in flight.asked.values():
             reading.in_flight = False
         self._postpone([reading for reading, _ in flight.asked.values()], error)

@@ -27,7 +27,6 @@ else:
         DataSourceReader = InputPartition = object
 
 
-
 def session_time_zone() -> str | None:
     """The session's zone, in a task of Spark; None if it is not set, but that of the machine."""
     context = TaskContext.get()
