@@ -6,8 +6,8 @@ No thread, and of batches only the headers are read, to know where the next fetc
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_MS = 120_000  # limit for one step with its retries: Spark's ``kafkaConsumer.pollTimeoutMs``
 FIRST_FETCH_BYTES = 1 << 20  # small, so that the first records come soon; see `PartitionFetcher`
+_OF_MANY_BYTES, _OF_ALL_BYTES = 64 << 10, 8 << 20
+"""Limits for each partition, and for all, of a request for the first records of many."""
 _CONSUMER = -1
 _EMPTY_ANSWERS = 3  # in a row; after more it is not throttling: the broker finds no data at this offset
 
@@ -73,6 +75,78 @@ class _FetchInFlight:
     ticket: Ticket
     offset: int
     replica: ReadReplica
+    is_shared: bool = False
+    """Whether its answer is of several partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """What `fetch_first` has of one partition, for its `PartitionFetcher`."""
+
+    flight: _FetchInFlight
+    answer: PartitionData
+
+    @property
+    def offset(self) -> int:
+        return self.flight.offset
+
+
+def fetch_first(
+    cluster: Cluster, starts: Mapping[TopicPartition, int], config: ConsumerConfig
+) -> dict[TopicPartition, FirstAnswer]:
+    """The first records of many partitions, 64 KiB of each at most, by one request to each leader. A
+    partition without them, for whatever reason, is left out: its own fetcher asks again.
+    """
+    deadline = Deadline.after(config.request_timeout_ms / 1000, cluster.clock)
+    found: dict[TopicPartition, FirstAnswer] = {}
+    nodes: dict[int, dict[TopicPartition, ReadReplica]] = defaultdict(dict)
+    sent: list[tuple[Connection, Ticket, dict[TopicPartition, ReadReplica]]] = []
+    try:
+        for tp in starts:
+            replica = cluster.read_replica(tp, config.client_rack, deadline=deadline)
+            nodes[replica.node_id][tp] = replica
+        for node_id, asked in nodes.items():
+            connection = cluster.connection(node_id, deadline)
+            request = _request_of_many({tp: (replica, starts[tp]) for tp, replica in asked.items()}, config)
+            sent.append((connection, connection.send(request, deadline=deadline), asked))
+        for connection, ticket, asked in sent:
+            answer: FetchResponse = connection.receive(ticket, deadline=deadline)
+            for topic in answer.responses:
+                for data in topic.partitions:
+                    tp = TopicPartition(topic.topic, data.partition_index)
+                    if data.error_code is ErrorCode.NONE and first_entry_is_whole(
+                        memoryview(data.records or b"")
+                    ):
+                        flight = _FetchInFlight(connection, ticket, starts[tp], asked[tp], is_shared=True)
+                        found[tp] = FirstAnswer(flight, data)
+    except KafkaError as e:
+        logger.info("fetching the first records of %d partitions together: %s", len(starts), e)
+        cluster.close()
+    return found
+
+
+def _request_of_many(
+    asked: Mapping[TopicPartition, tuple[ReadReplica, int]], config: ConsumerConfig
+) -> FetchRequest:
+    topics: dict[str, list[FetchPartition]] = defaultdict(list)
+    for tp, (replica, start) in asked.items():
+        topics[tp.topic].append(
+            FetchPartition(
+                partition=tp.partition,
+                current_leader_epoch=replica.leader.epoch,
+                fetch_offset=start,
+                partition_max_bytes=_OF_MANY_BYTES,
+            )
+        )
+    return FetchRequest(
+        replica_id=_CONSUMER,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=min(_OF_ALL_BYTES, config.fetch_max_bytes),
+        isolation_level=int(config.isolation),
+        topics=tuple(FetchTopic(topic=name, partitions=tuple(wants)) for name, wants in topics.items()),
+        rack_id=min(replica.rack for replica, _ in asked.values()),
+    )
 
 
 class PartitionFetcher:
@@ -97,8 +171,11 @@ class PartitionFetcher:
         config: ConsumerConfig,
         poll_timeout_ms: int = POLL_TIMEOUT_MS,
         for_corrupt: bool = False,
+        first: FirstAnswer | None = None,
     ) -> None:
-        """``for_corrupt``: to read past a corrupt entry; fetches full size and returns everything."""
+        """``for_corrupt``: to read past a corrupt entry; fetches full size and returns everything. ``first``
+        is what is there already from ``start`` on.
+        """
         self.tp, self.end = tp, end
         self._cluster, self._config = cluster, config
         self.position = start  # the first offset that has not been returned, or where `advance` moved to
@@ -109,6 +186,7 @@ class PartitionFetcher:
         self._size = self._limit if for_corrupt else min(self._limit, FIRST_FETCH_BYTES)
         self._for_corrupt = for_corrupt
         self._flight: _FetchInFlight | None = None
+        self._first = first
         self._closed = False
         self._given: deque[tuple[Connection, object]] = deque()
         """Frames of the last two responses; their memory is reused once the caller is done."""
@@ -138,7 +216,8 @@ class PartitionFetcher:
         empty_answers = 0
         while self.position < self.end and not self._closed:
             try:
-                answer = self._answer(attempts.deadline)
+                first, self._first = self._first, None
+                answer = self._answer(attempts.deadline) if first is None else (first.flight, first.answer)
                 fetched = self._take(*answer, attempts.deadline)
             except KafkaError as e:
                 self._recover(e, attempts)
@@ -200,7 +279,8 @@ class PartitionFetcher:
             self._resize(len(data), next_offset - flight.offset)
         else:
             self._stuck_at = flight.offset
-        self._given.append((flight.connection, data.obj))
+        if not flight.is_shared:
+            self._given.append((flight.connection, data.obj))
         return self._fetched(flight, answer, data, high_watermark, follows=follows)
 
     def _fetched(

@@ -34,7 +34,7 @@ Spark's tasks, which wait for the JVM, use 8 MiB; without waits decoding from th
 faster (``benchmarks/read_arrow.py``).
 """
 _FETCH_OPTION = "kafka.max.partition.fetch.bytes"
-_OF_TASKS = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition")
+_OF_TASKS = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "topicPartitionsPerTask")
 
 
 @briefly
@@ -136,9 +136,7 @@ def _planned(options: BatchOptions) -> list[OffsetRange]:
 
 def _rows(options: BatchOptions, ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
     with closing(open_cluster(options, is_task=True)) as cluster:
-        for wanted in ranges:
-            topic_id = (options.topic_ids or {}).get(wanted.topic_partition.topic, "")
-            yield from cluster.rows(wanted, options.row_columns, topic_id=topic_id)
+        yield from cluster.rows_of_all(ranges, options.row_columns, options.topic_ids or {})
 
 
 class _Batches(Iterator[pa.RecordBatch]):

@@ -64,10 +64,11 @@ class TaskReader:
     def _rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark creates one task for an empty plan, with a partition that is not ours.
         if isinstance(partition, KafkaInputPartition):
+            parts = (partition, *partition.more)
+            wanted = [OffsetRange(part.topic_partition, part.start, part.end) for part in parts]
+            ids = {part.topic: part.topic_id for part in parts if part.topic_id}
             with self._opened(partition) as cluster:
-                for part in (partition, *partition.more):
-                    wanted = OffsetRange(part.topic_partition, part.start, part.end)
-                    yield from cluster.rows(wanted, self._columns, topic_id=part.topic_id)
+                yield from cluster.rows_of_all(wanted, self._columns, ids)
 
     def _opened(self, task: KafkaInputPartition | None = None) -> AbstractContextManager[SourceCluster]:
         if attempt_number() > 0:
@@ -133,6 +134,14 @@ def tasks_of(
     ]
 
 
+def together(tasks: Sequence[KafkaInputPartition], most: int) -> list[KafkaInputPartition]:
+    """Tasks that each read up to ``most`` of these."""
+    return [
+        replace(tasks[first], more=tuple(tasks[first + 1 : first + most]))
+        for first in range(0, len(tasks), most)
+    ]
+
+
 class BatchReader(TaskReader, DataSourceReader):
     """Pickled from planner to tasks, so it holds settings only: no connection and no thread."""
 
@@ -147,9 +156,9 @@ class BatchReader(TaskReader, DataSourceReader):
                 if self._options.fail_on_data_loss:
                     # A task cannot tell: retention may pass a part's end.
                     bounds_now(cluster, [r for r in ranges if r.start == EARLIEST_OFFSET and r.end >= 0])
-                return tasks_of(cluster, ranges, leaders, ids)
+                return together(tasks_of(cluster, ranges, leaders, ids), self._options.per_task)
             planned, empty = plan_ranges(ranges, bounds_now(cluster, ranges), cluster.split)
-            tasks = tasks_of(cluster, planned, leaders, ids)
+            tasks = together(tasks_of(cluster, planned, leaders, ids), self._options.per_task)
             if empty:
                 first, *more = tasks_of(cluster, empty, leaders, ids)
                 tasks.append(replace(first, more=tuple(more)))

@@ -228,6 +228,10 @@ class SourceOptions(Config):
         doc="About the most bytes of stored log that a task reads, estimated from samples of up to 16 "
             "places of a partition. Applied before the two above.",
     )  # fmt: skip
+    per_task: int = prop(
+        "topicPartitionsPerTask", 1, int, check=positive, wording=_COUNT, use=READ,
+        doc="Most partitions that a task reads, one after the other: for many small ones. Not in loads.",
+    )  # fmt: skip
     fail_on_data_loss: bool = prop(
         "failOnDataLoss", True, **_flag, use=READ,
         doc="Fail if offsets to read are gone. `false`: read what is left and log the rest.",

@@ -207,6 +207,10 @@ def check_load(options: BatchOptions, given: Collection[str]) -> LoadOptions | N
     if place is None:
         _refuse_without_a_load(given, commit)
         return None
+    if options.per_task > 1:
+        raise InvalidConfig(
+            "topicPartitionsPerTask is not for loads: each of their tasks leaves a receipt for its range"
+        )
     if options.load_run and plan is None:
         raise InvalidConfig(
             "loadRun is up to 64 letters, digits and '-', and is given with loadPlan only; loadPlan is "

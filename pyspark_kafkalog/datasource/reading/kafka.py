@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
-from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
+from pyspark_kafkalog.client.fetcher import Fetched, FirstAnswer, PartitionFetcher, fetch_first
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -29,6 +29,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     SubscribePattern,
 )
 from pyspark_kafkalog.datasource.reading.source_cluster import (
+    Begun,
     OffsetRange,
     OffsetsGone,
     OnOffsets,
@@ -174,10 +175,18 @@ class KafkaCluster(SourceCluster):
         else:
             _zookeeper_group(store, group).commit(positions)
 
+    def begin(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:
+        once = {one.topic_partition: one for one in reversed(asked)}
+        starts = self.resolve({p: one.start for p, one in once.items()})
+        ends = self.resolve({p: one.end for p, one in once.items()})
+        wanted = {p: OffsetRange(p, starts[p], ends[p]) for p in once if starts[p] < ends[p]}
+        found = fetch_first(self.client, {p: one.start for p, one in wanted.items()}, self.config)
+        return {once[p]: Begun(wanted[p], first) for p, first in found.items()}
+
     def _read(
-        self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
+        self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets, first: FirstAnswer | None
     ) -> Iterator[pa.RecordBatch]:
-        return _RangeRead(self, wanted, columns, on_skip).batches()
+        return _RangeRead(self, wanted, columns, on_skip, first).batches()
 
     def _metadata(self, partitions: Collection[TopicPartition]) -> ClusterMetadata:
         seen = self.client.metadata(sorted({p.topic for p in partitions}), refresh=True)
@@ -238,8 +247,14 @@ class _RangeRead:
     """*Not thread-safe.* Reads one range from the partition's leader."""
 
     def __init__(
-        self, cluster: KafkaCluster, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
+        self,
+        cluster: KafkaCluster,
+        wanted: OffsetRange,
+        columns: tuple[str, ...],
+        on_skip: OnOffsets,
+        first: FirstAnswer | None,
     ) -> None:
+        self._first = first
         self._cluster, self._options, self._client = cluster, cluster.options, cluster.client
         self._where, self._start, self._end = wanted.topic_partition, wanted.start, wanted.end
         self._columns, self._on_skip = columns, on_skip
@@ -271,6 +286,7 @@ class _RangeRead:
 
     def _fetched(self) -> Iterator[pa.RecordBatch]:
         options, start = self._options, self._position
+        first, self._first = self._first, None
         fetcher = PartitionFetcher(
             self._client,
             self._where,
@@ -278,6 +294,7 @@ class _RangeRead:
             self._end,
             config=self._cluster.config,
             poll_timeout_ms=options.poll_timeout_ms,
+            first=first,
         )
         decoder, decodes_for = None, None
         try:

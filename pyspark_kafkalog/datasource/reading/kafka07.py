@@ -284,7 +284,11 @@ class Kafka07Cluster(SourceCluster):
         self._registry.group(group).commit(positions)
 
     def _read(
-        self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
+        self,
+        wanted: OffsetRange,
+        columns: tuple[str, ...],
+        on_skip: OnOffsets,
+        first: object,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
         return _RangeRead07(self, wanted, columns, on_skip).batches()
 

@@ -16,6 +16,7 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, TopicPartitio
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_kafkalog.client.fetcher import FirstAnswer
     from pyspark_kafkalog.datasource.options.option_definitions import LoadOptions, SourceOptions
     from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign
     from pyspark_kafkalog.ledger.plan import PartitionFacts
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_FEWEST_TOGETHER, _MOST_TOGETHER = 8, 200
+"""Ranges of which `SourceCluster.rows_of_all` begins several together."""
+
 OnOffsets: TypeAlias = Callable[[int, int], None]
 """Called with offsets ``[start, end)`` that a read leaves out."""
 
@@ -44,6 +49,14 @@ class OffsetRange:
     def size(self) -> int:
         """Offsets in the range; there may be fewer records, after compaction or with transactions."""
         return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A resolved range, and its first records."""
+
+    wanted: OffsetRange
+    answer: FirstAnswer
 
 
 class DataLoss(KafkaError):
@@ -160,25 +173,59 @@ class SourceCluster(ABC):
         on_loss: OnOffsets = lambda *_: None,
         on_skip: OnOffsets = lambda *_: None,
         topic_id: str = "",
+        begun: Begun | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of ``asked``, resolved now. ``on_loss`` is called for deleted offsets, with
-        ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. If the topic has another id than
-        ``topic_id``, all offsets are. Raises `DataLoss`.
+        """The rows of ``asked``, resolved now, or as ``begun``. ``on_loss`` is called for deleted offsets,
+        with ``failOnDataLoss=false``; ``on_skip`` for those of corrupt batches. If the topic has another id
+        than ``topic_id``, all offsets are. Raises `DataLoss`.
         """
-        wanted = self._resolved(asked)
+        wanted = self._resolved(asked) if begun is None else begun.wanted
         if topic_id and wanted.size > 0 and self._topic_id_now(asked.topic_partition) not in ("", topic_id):
             wanted = self._after_loss(OffsetsGone(wanted, 0, 0), on_loss)
         while wanted.size > 0:
             try:
-                yield from self._read(wanted, tuple(columns), on_skip)
+                first, begun = begun, None
+                answer = None if first is None else first.answer
+                yield from self._read(wanted, tuple(columns), on_skip, answer)
                 return
             except OffsetsGone as gone:
+                if first is not None and asked.start == EARLIEST_OFFSET:
+                    wanted = self._resolved(asked)  # retention went on since
+                    continue
                 # Raised before any row of the lost offsets was yielded; the next round reads the rest.
                 wanted = self._after_loss(gone, on_loss)
             except (CorruptMessage, MessageTooLarge) as e:
                 if self.options.skip_corrupt:
                     raise
                 raise type(e)(f"{e}. {_HOW_TO_SKIP}") from e
+
+    def rows_of_all(
+        self, asked: Sequence[OffsetRange], columns: Sequence[str], topic_ids: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one range after the other, as `rows`, begun for many together."""
+        if len(asked) < _FEWEST_TOGETHER:
+            for one in asked:
+                topic_id = topic_ids.get(one.topic_partition.topic, "")
+                yield from self.rows(one, columns, topic_id=topic_id)
+            return
+        for first in range(0, len(asked), _MOST_TOGETHER):
+            some = asked[first : first + _MOST_TOGETHER]
+            begun = self.begin([one for one in some if one.start < one.end or one.end < 0])
+            now = self.topic_ids([one.topic_partition for one in some]) if topic_ids else {}
+            for one in some:
+                topic = one.topic_partition.topic
+                topic_id = topic_ids.get(topic, "")
+                is_same = now.get(topic, "") == topic_id
+                yield from self.rows(
+                    one,
+                    columns,
+                    topic_id="" if is_same else topic_id,
+                    begun=begun.get(one) if is_same else None,
+                )
+
+    def begin(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:  # noqa: ARG002
+        """The beginnings of ranges, as far as they can be had together."""
+        return {}
 
     def _topic_id_now(self, partition: TopicPartition) -> str:
         try:
@@ -188,9 +235,11 @@ class SourceCluster(ABC):
 
     @abstractmethod
     def _read(
-        self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets
+        self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets, first: FirstAnswer | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a resolved range. Raises `OffsetsGone` before any row of the lost offsets."""
+        """The rows of a resolved range, of which ``first`` is there already. Raises `OffsetsGone` before any
+        row of the lost offsets.
+        """
 
     def _resolved(self, asked: OffsetRange) -> OffsetRange:
         if asked.start >= 0 and asked.end >= 0:

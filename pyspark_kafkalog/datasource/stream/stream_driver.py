@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.datasource.batch.batch_reader import KafkaInputPartition, tasks_of
+from pyspark_kafkalog.datasource.batch.batch_reader import KafkaInputPartition, tasks_of, together
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, is_reproducible
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
@@ -142,7 +142,8 @@ class StreamDriver:
         self._planned, self._position = True, end
         ends = end.offsets if now is None else self._left(end, now)
         ranges = self._cluster.split(ranges_between(starts, ends, new))
-        return tasks_of(self._cluster, ranges, self._leaders, end.topic_ids)
+        tasks = tasks_of(self._cluster, ranges, self._leaders, end.topic_ids)
+        return together(tasks, self._options.per_task)
 
     def finished(self, end: StreamOffset) -> None:
         if self._keeper is not None:
