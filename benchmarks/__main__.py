@@ -65,6 +65,7 @@ BENCHMARKS = (
     Benchmark("cleaner", "Consumer offsets, loaded at a start", "offsets"),
     Benchmark("fairness", "Broker, one client beside another"),
     Benchmark("partitions", "Broker, 10,000 partitions"),
+    Benchmark("many_partitions", "Many partitions, a client's side"),
     Benchmark("groups", "Broker, consumer groups"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),

@@ -72,6 +72,8 @@ LINES = (
     Line("fairness", "Latency beside a costly client, median", LIMIT, r": median"),
     Line("fairness", "Latency beside a costly client, worst", LIMIT, r": worst"),
     Line("partitions", "10,000 partitions: create, fetch, stop, start", LIMIT),
+    Line("many_partitions", "`read_arrow` of 2,000 partitions", "confluent-kafka", r"^read_arrow"),
+    Line("many_partitions", "Broker: fetches of 10,000 idle partitions", "full fetches", r"idle"),
     Line("groups", "Groups: processor, rebalance", LIMIT),
     Line("broker07", "Kafka 0.7: fetch, 1 MiB", LOOP),
     Line("old_fetch", "Kafka 0.8 to 0.10: fetch, 1 MiB", "our v2 fetch"),

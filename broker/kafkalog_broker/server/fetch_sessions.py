@@ -91,12 +91,16 @@ class FetchSession:
     used: float
     epoch: int = 1
 
+    def all(self) -> list[Wanted]:
+        """A copy, which a client's next request does not change."""
+        return list(self.wanted.values())
+
     def stirred(self, logs: Mapping[TopicPartition, Log]) -> list[Wanted]:
         """Partitions of which there may be something new, in the logs that the broker has. In Kafka each is
         read; this loop takes a twentieth of that.
         """
         found, get = [], logs.get
-        for each in self.wanted.values():
+        for each in self.all():
             settled = each.settled
             if settled is not None:
                 log = settled.log

@@ -13,7 +13,7 @@ An answer keeps a file open for each partition that it has data of, so it has da
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, groupby
@@ -72,8 +72,8 @@ class _Asked:
         return self.request.isolation_level == IsolationLevel.READ_COMMITTED
 
     @property
-    def wanted(self) -> Collection[Wanted]:
-        return self.named if self.session is None else self.session.wanted.values()
+    def wanted(self) -> Sequence[Wanted]:
+        return self.named if self.session is None else self.session.all()
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ def fetch(request: api.FetchRequest, ctx: Context) -> Any:
 def _asked(request: api.FetchRequest, ctx: Context) -> _Asked:
     """Raises `ServerError` if the session cannot go on."""
     sessions, named = ctx.services.fetch_sessions, _named(request, ctx)
-    if request.session_epoch not in (FULL_FETCH, SESSIONLESS):
+    if request.session_epoch not in (FULL_FETCH, SESSIONLESS) and ctx.refusal is None:
         session = sessions.go_on(request, ctx.principal, named, has_ids=ctx.version >= _IDS_SINCE)
         return _Asked(request) if session is None else _Asked(request, (), session, session.epoch)
     sessions.close(request.session_id, ctx.principal)
@@ -277,7 +277,7 @@ def _to_read(asked: _Asked, ctx: Context) -> Iterable[Wanted]:
     if ownership is not None or ctx.services.authorizer is not None:
         stirred = set(map(id, found))
         is_readable = _rights(ctx)
-        for each in session.wanted.values():
+        for each in session.all():
             if id(each) in stirred or (partition := each.partition) is None:
                 continue
             is_ours = ownership is None or ownership.is_ours(partition)
