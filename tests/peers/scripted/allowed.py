@@ -34,12 +34,12 @@ ALLOWED: tuple[Allowed, ...] = (
         " first time; Kafka sends a record's own time.",
     ),
     Allowed(
-        "(fetching .*: (before|beyond)|deleting records .*: a fetch below) .*",
+        "(fetching .*: (before|beyond|still beyond)|deleting records .*: a fetch below) .*",
         r".*(high_watermark|log_start_offset)",
         "Fetch: OFFSET_OUT_OF_RANGE says which offsets there are; Kafka sends -1.",
     ),
     Allowed(
-        "fetching .*: no such .*",
+        "fetching .*: (no such|an unknown) .*",
         ".*aborted_transactions",
         "Fetch: with an error the list of aborted transactions is null; Kafka's may be empty instead.",
     ),

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from pyspark_kafkalog.formats.batch import encode_batch
-from pyspark_kafkalog.protocol.api.fetch import FetchRequest
+from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from pyspark_kafkalog.protocol.api.log_offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -108,6 +108,57 @@ def fetching(session: Session) -> None:
         ask("this epoch", 0, epoch=0)
         ask("an epoch before it", 0, epoch=-2)
         ask("no such partition, with an epoch to come", 0, partition=7, epoch=9)
+
+
+@script(ApiKey.FETCH)
+def fetching_in_a_session(session: Session) -> None:
+    if session.version < 7:
+        return
+    topic = session.topic(partitions=3)
+    by_id = session.version >= 13
+    named: dict[str, Any] = {"topic_id": session.id_of(topic)} if by_id else {"topic": topic}
+    number, epoch = 0, 0
+
+    def ask(step: str, offsets: dict[int, int], *gone: int, **fields: Any) -> None:
+        nonlocal number, epoch
+        wants = tuple(
+            FetchPartition(partition=n, fetch_offset=offset, partition_max_bytes=1 << 20)
+            for n, offset in offsets.items()
+        )
+        given = {"session_id": number, "session_epoch": epoch, **fields}
+        request = FetchRequest(
+            max_wait_ms=0,
+            topics=(FetchTopic(**named, partitions=wants),) if wants else (),
+            forgotten_topics_data=(ForgottenTopic(**named, partitions=gone),) if gone else (),
+            **given,
+        )
+        answer = session.ask(step, request)
+        if not fields:
+            number, epoch = answer.session_id, epoch + 1
+
+    session.produce(topic, 0)
+    ask("it begins", {0: 0, 1: 0})
+    ask("what was not consumed", {})
+    ask("consumed", {0: 1})
+    ask("nothing new", {})
+    session.produce(topic, 1)
+    ask("new records", {})
+    ask("one more partition, and one less", {2: 0}, 1)
+    ask("nothing of the one that was left", {})
+    ask("beyond the end", {0: 9})
+    ask("still beyond it", {})
+    ask("within the log again", {0: 1})
+    ask("nothing new again", {})
+    ask("an epoch to come", {}, session_epoch=epoch + 1)
+    ask("the epoch before", {}, session_epoch=epoch - 1)
+    ask("an unknown partition", {7: 0})
+    ask("that is forgotten", {}, 7)
+    ask("all are forgotten", {}, 0, 2)
+    number, epoch = 0, 0
+    ask("another begins", {0: 0})
+    first = number
+    ask("it ends with a fetch of no session", {0: 1}, session_epoch=-1)
+    ask("it is gone", {}, session_id=first, session_epoch=1)
 
 
 @script(ApiKey.LIST_OFFSETS)

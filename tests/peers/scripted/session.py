@@ -93,6 +93,11 @@ class Session:
             assert made.error_code == 0, made
         return topic
 
+    def produce(self, topic: str, partition: int) -> None:
+        """A record."""
+        made = self._client.produce(topic, batch(b"r", timestamp=1_700_000_000_000), partition)
+        assert made.error_code == 0, made
+
     def settle(self) -> None:
         """Wait until the broker coordinates groups and transactions: Kafka makes the topics for that late."""
         topic = self.topic("first")
@@ -185,7 +190,7 @@ class Session:
         if isinstance(value, tuple):
             items = [self._plain(each, field) for each in value]
             return sorted(items, key=repr) if field in UNORDERED else items
-        if field in TEXTS and value not in (None, "", -1):
+        if (field in TEXTS and value not in (None, "", -1)) or (field == "session_id" and value):
             return f"a {field}"
         if isinstance(value, str) and value in self._words:
             return self._words[value]
