@@ -67,6 +67,7 @@ BENCHMARKS = (
     Benchmark("partitions", "Broker, 10,000 partitions"),
     Benchmark("many_partitions", "Many partitions, a client's side"),
     Benchmark("groups", "Broker, consumer groups"),
+    Benchmark("scale", "Loads of many partitions, by simulation"),
     Benchmark("broker07", "Broker, the listener of Kafka 0.7"),
     Benchmark("view07", "Messages of Kafka 0.7 for today's clients"),
     Benchmark("old_fetch", "Clients of Kafka 0.8 to 0.10"),

@@ -101,6 +101,7 @@ LINES = (
     Line("direct_loads", "Load by tasks to S3", "obstore's upload of its files", r"peer: obstore"),
     Line("direct_loads", "Load by tasks: start to published table", LIMIT, r"start of a process"),
     Line("direct_loads", "Load by tasks: memory of a task", LIMIT, r"most memory"),
+    Line("scale", "Driver of a load of 1,000 to 100,000 partitions", LIMIT),
     Line("loads", "Load: its whole time", "its waits for the ledger", r"ledger: "),
     Line("loads", "Load: next plan after 10,000 commits, disk", "after 10", r"peer: 10 commits"),
     Line("loads", "Load: next plan after 10,000 commits, store", LIMIT, r"in a store"),

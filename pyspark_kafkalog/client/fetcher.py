@@ -16,6 +16,7 @@ from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Attempts, Deadline
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.errors import (
+    ConnectionLost,
     CorruptMessage,
     ErrorCode,
     InvalidRequest,
@@ -101,10 +102,15 @@ def fetch_first(
     found: dict[TopicPartition, FirstAnswer] = {}
     nodes: dict[int, dict[TopicPartition, ReadReplica]] = defaultdict(dict)
     sent: list[tuple[Connection, Ticket, dict[TopicPartition, ReadReplica]]] = []
-    try:
-        for tp in starts:
+    for tp in starts:
+        try:
             replica = cluster.read_replica(tp, config.client_rack, deadline=deadline)
-            nodes[replica.node_id][tp] = replica
+        except ConnectionLost:
+            return {}
+        except KafkaError:
+            continue
+        nodes[replica.node_id][tp] = replica
+    try:
         for node_id, asked in nodes.items():
             connection = cluster.connection(node_id, deadline)
             request = _request_of_many({tp: (replica, starts[tp]) for tp, replica in asked.items()}, config)
@@ -121,7 +127,8 @@ def fetch_first(
                         found[tp] = FirstAnswer(flight, data)
     except KafkaError as e:
         logger.info("fetching the first records of %d partitions together: %s", len(starts), e)
-        cluster.close()
+        for connection, ticket, _ in sent:
+            connection.drop(ticket)
     return found
 
 

@@ -44,7 +44,7 @@ _JITTER = 0.2
 class ObjectStore:
     """*Thread-safe.* Needs conditional writes: "if there is none", "if it is still this version"."""
 
-    concurrency = 16
+    concurrency = 32
 
     def __init__(self, location: str, clock: Clock = SYSTEM_CLOCK, retry_s: float | None = None) -> None:
         self._address = address_of(location)

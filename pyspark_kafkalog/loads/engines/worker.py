@@ -88,8 +88,8 @@ def main() -> None:
     _close(fd for pair in pipes for fd in pair)
     while workers:
         pid, status = os.wait()
-        sys.stdout.write(f"{workers.pop(pid)} {os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+        with suppress(BrokenPipeError):  # the driver was killed
+            os.write(1, f"{workers.pop(pid)} {os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 def _preload(offsets: int) -> None:
