@@ -28,7 +28,7 @@ _LARGEST = 0x7FFFFFFF
 _IDLE_SECONDS = 120.0
 """A session that was not used for so long, or is so old and smaller than a new one, gives way to it."""
 _MOST_PARTITIONS = 250_000
-"""Of all sessions; each takes about 500 bytes (not in Kafka)."""
+"""Of all sessions; each takes about 700 bytes (not in Kafka)."""
 
 Key = tuple[str, UUID, int]
 """Topic, by name or id, and partition."""
