@@ -88,8 +88,13 @@ class FirstAnswer:
     answer: PartitionData
 
     @property
-    def offset(self) -> int:
-        return self.flight.offset
+    def end(self) -> int:
+        """The offset after its last whole entry; that of its first if this is no sound entry."""
+        data, offset = memoryview(self.answer.records), self.flight.offset
+        try:
+            return next_offset_after(data, offset, ExpectedOffsets.of_answer(offset, -1, follows=False))
+        except KafkaError:
+            return offset
 
 
 def fetch_first(

@@ -175,13 +175,14 @@ class KafkaCluster(SourceCluster):
         else:
             _zookeeper_group(store, group).commit(positions)
 
-    def begin(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:
+    def fetch_small(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:
+        """A larger range is read at its turn: until then retention may take what follows the first answer."""
         once = {one.topic_partition: one for one in reversed(asked)}
         starts = self.resolve({p: one.start for p, one in once.items()})
         ends = self.resolve({p: one.end for p, one in once.items()})
         wanted = {p: OffsetRange(p, starts[p], ends[p]) for p in once if starts[p] < ends[p]}
         found = fetch_first(self.client, {p: one.start for p, one in wanted.items()}, self.config)
-        return {once[p]: Begun(wanted[p], first) for p, first in found.items()}
+        return {once[p]: Begun(wanted[p], first) for p, first in found.items() if first.end >= wanted[p].end}
 
     def _read(
         self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets, first: FirstAnswer | None

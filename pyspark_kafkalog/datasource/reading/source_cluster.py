@@ -53,7 +53,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A resolved range, and its first records."""
+    """A resolved range, and an answer that has all of its records."""
 
     wanted: OffsetRange
     answer: FirstAnswer
@@ -180,18 +180,16 @@ class SourceCluster(ABC):
         than ``topic_id``, all offsets are. Raises `DataLoss`.
         """
         wanted = self._resolved(asked) if begun is None else begun.wanted
-        if topic_id and wanted.size > 0 and self._topic_id_now(asked.topic_partition) not in ("", topic_id):
-            wanted = self._after_loss(OffsetsGone(wanted, 0, 0), on_loss)
+        if topic_id and wanted.size > 0:
+            where = asked.topic_partition
+            if self._topic_ids_now([where]).get(where.topic, "") not in ("", topic_id):
+                wanted = self._after_loss(OffsetsGone(wanted, 0, 0), on_loss)
         while wanted.size > 0:
             try:
-                first, begun = begun, None
-                answer = None if first is None else first.answer
+                answer, begun = None if begun is None else begun.answer, None
                 yield from self._read(wanted, tuple(columns), on_skip, answer)
                 return
             except OffsetsGone as gone:
-                if first is not None and asked.start == EARLIEST_OFFSET:
-                    wanted = self._resolved(asked)  # retention went on since
-                    continue
                 # Raised before any row of the lost offsets was yielded; the next round reads the rest.
                 wanted = self._after_loss(gone, on_loss)
             except (CorruptMessage, MessageTooLarge) as e:
@@ -202,7 +200,7 @@ class SourceCluster(ABC):
     def rows_of_all(
         self, asked: Sequence[OffsetRange], columns: Sequence[str], topic_ids: Mapping[str, str]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one range after the other, as `rows`, begun for many together."""
+        """The rows of one range after the other, as `rows`. Small ones are fetched together."""
         if len(asked) < _FEWEST_TOGETHER:
             for one in asked:
                 topic_id = topic_ids.get(one.topic_partition.topic, "")
@@ -210,8 +208,8 @@ class SourceCluster(ABC):
             return
         for first in range(0, len(asked), _MOST_TOGETHER):
             some = asked[first : first + _MOST_TOGETHER]
-            begun = self.begin([one for one in some if one.start < one.end or one.end < 0])
-            now = self.topic_ids([one.topic_partition for one in some]) if topic_ids else {}
+            begun = self.fetch_small([one for one in some if one.start < one.end or one.end < 0])
+            now = self._topic_ids_now([one.topic_partition for one in some]) if topic_ids else {}
             for one in some:
                 topic = one.topic_partition.topic
                 topic_id = topic_ids.get(topic, "")
@@ -223,15 +221,16 @@ class SourceCluster(ABC):
                     begun=begun.get(one) if is_same else None,
                 )
 
-    def begin(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:  # noqa: ARG002
-        """The beginnings of ranges, as far as they can be had together."""
+    def fetch_small(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:  # noqa: ARG002
+        """Those of these ranges that can be had whole with one request to each broker."""
         return {}
 
-    def _topic_id_now(self, partition: TopicPartition) -> str:
+    def _topic_ids_now(self, partitions: Collection[TopicPartition]) -> dict[str, str]:
+        """None of them if a topic is missing: reading waits for it, and reports it."""
         try:
-            return self.topic_ids([partition]).get(partition.topic, "")
+            return self.topic_ids(partitions)
         except UnknownTopicOrPartition:
-            return ""  # reading waits for it, and reports it
+            return {}
 
     @abstractmethod
     def _read(

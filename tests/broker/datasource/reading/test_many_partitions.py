@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,6 +13,8 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from pyspark_kafkalog.client.admin import delete_topics
+from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig
 from pyspark_kafkalog.protocol.api.log_offsets import (
@@ -110,8 +113,31 @@ def test_records_that_retention_took_while_others_were_read_are_no_loss(broker: 
         found = [next(iter(reader))]
         delete_before(broker, TopicPartition("aging", 49), 100)
         found += list(reader)
-    last = [(offset, value) for number, offset, value in rows_of(found) if number == 49]
-    assert last[-1] == (100, b"new")
+    assert [(offset, value) for number, offset, value in rows_of(found) if number == 49] == [(100, b"new")]
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["an error", "read on"])
+def test_a_topic_that_is_gone_is_lost_as_where_few_are_read(broker: EmbeddedBroker, loses: bool) -> None:
+    with RawClient(broker.port) as client:
+        client.create_topic("gone", 10)
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": "gone",
+        "topicPartitionsPerTask": "10",
+        "kafkaConsumer.pollTimeoutMs": "200",
+        "failOnDataLoss": "false" if loses else "true",
+    }
+    source = DefaultSource(options)
+    reader = source.reader(source.schema())
+    (task,) = reader.partitions()
+    parts = [replace(part, start=0, end=1, topic_id="of-before", more=()) for part in (task, *task.more)]
+    delete_topics(broker.bootstrap_servers, ["gone"])
+    rows = reader.read(replace(parts[0], more=tuple(parts[1:])))
+    if loses:
+        assert list(rows) == []
+    else:
+        with pytest.raises(DataLoss):
+            next(rows)
 
 
 def test_a_corrupt_batch_is_named_with_its_partition(tmp_path: Path) -> None:
