@@ -76,7 +76,7 @@ def load(
     offsets: Offsets,
     to: Annotated[
         str | None,
-        typer.Option(help="Directory of files or a Delta table, Iceberg table, or a database's URL."),
+        typer.Option(help="Directory of files or a Delta table, Iceberg table's name, or database's URL."),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
     topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
@@ -89,7 +89,8 @@ def load(
     ] = None,
     on_pending: Annotated[str, typer.Option(help="Uncommitted plan: replay, fail or discard.")] = "replay",
     table_format: Annotated[
-        str | None, typer.Option("--format", help="Files in parquet (default) or orc, or a table of delta.")
+        str | None,
+        typer.Option("--format", help="parquet (default), orc, delta; Iceberg: see --catalog."),
     ] = None,
     catalog: Annotated[
         str | None, typer.Option(help="Catalog of the Iceberg table --to, by its name for pyiceberg.")
@@ -119,9 +120,9 @@ def load(
         str | None, typer.Option(help="With --every: run `compact` and `gc` as often as this (1h).")
     ] = None,
 ) -> None:
-    """Load new records into files or a table of Delta, Iceberg or a database, exactly once.
+    """Load new records into files, a Delta or Iceberg table, or a database, exactly once.
 
-    Without --master no Spark is needed: tasks run in processes of this machine and write themselves.
+    Without --master no Spark is needed: tasks run in processes of this machine and write the files.
     """
     options = source_options(server, topics or [], pattern, option or [])
     if dry_run:

@@ -44,12 +44,7 @@ class FetchSession:
         return {
             "session_id": self._id,
             "session_epoch": self._epoch,
-            "topics": tuple(
-                FetchTopic(topic=topic, partitions=tuple(wants))
-                for topic, wants in _by_topic(
-                    (at.topic, want) for at, want in asked.items() if kept.get(at) is not want
-                ).items()
-            ),
+            "topics": fetch_topics({at: want for at, want in asked.items() if kept.get(at) is not want}),
             "forgotten_topics_data": tuple(
                 ForgottenTopic(topic=topic, partitions=tuple(numbers))
                 for topic, numbers in _by_topic((at.topic, at.partition) for at in gone).items()
@@ -74,6 +69,12 @@ class FetchSession:
     def lost(self) -> None:
         """No answer came: the next request is a full one, which ends the session."""
         self._epoch, self._kept = _FULL, {}
+
+
+def fetch_topics(asked: Mapping[TopicPartition, FetchPartition]) -> tuple[FetchTopic, ...]:
+    """What a request names of these partitions."""
+    found = _by_topic((at.topic, want) for at, want in asked.items())
+    return tuple(FetchTopic(topic=topic, partitions=tuple(wants)) for topic, wants in found.items())
 
 
 def _by_topic(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:

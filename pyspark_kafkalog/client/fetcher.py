@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ReadReplica
+from pyspark_kafkalog.client.fetch_session import fetch_topics
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Attempts, Deadline
 from pyspark_kafkalog.config.client_config import ConsumerConfig
@@ -140,23 +141,22 @@ def fetch_first(
 def _request_of_many(
     asked: Mapping[TopicPartition, tuple[ReadReplica, int]], config: ConsumerConfig
 ) -> FetchRequest:
-    topics: dict[str, list[FetchPartition]] = defaultdict(list)
-    for tp, (replica, start) in asked.items():
-        topics[tp.topic].append(
-            FetchPartition(
-                partition=tp.partition,
-                current_leader_epoch=replica.leader.epoch,
-                fetch_offset=start,
-                partition_max_bytes=_OF_MANY_BYTES,
-            )
+    wanted = {
+        tp: FetchPartition(
+            partition=tp.partition,
+            current_leader_epoch=replica.leader.epoch,
+            fetch_offset=start,
+            partition_max_bytes=_OF_MANY_BYTES,
         )
+        for tp, (replica, start) in asked.items()
+    }
     return FetchRequest(
         replica_id=_CONSUMER,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=min(_OF_ALL_BYTES, config.fetch_max_bytes),
         isolation_level=int(config.isolation),
-        topics=tuple(FetchTopic(topic=name, partitions=tuple(wants)) for name, wants in topics.items()),
+        topics=fetch_topics(wanted),
         rack_id=min(replica.rack for replica, _ in asked.values()),
     )
 

@@ -56,7 +56,8 @@ class RangeTasks:
         self, index: int, take: Callable[[pa.RecordBatch], int], tell: Tell, *, run: str = ""
     ) -> tuple[Receipt, int]:
         """Read range ``index`` to its end; returns the receipt, by ``run``'s task if given and not yet
-        stored, and the sum of ``take``. ``tell`` hears of offsets if they are read.
+        stored, and the sum of ``take``. ``tell`` is called after each batch with
+        an offset column.
         """
         part, count = self.parts[index], 0
         rows = self.reader.rows_of(part, lambda: self.plan, run=run)

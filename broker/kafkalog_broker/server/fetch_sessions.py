@@ -111,16 +111,12 @@ class FetchSession:
                     and log.first_open == settled.first_open
                     and log.leader_epoch == settled.leader_epoch
                     and each.told == settled.told
-                    and get(each.partition) is log  # type: ignore[arg-type]
+                    and get(log.topic_partition) is log
                     and log.directory.failure is None
                 ):
                     continue
             found.append(each)
         return found
-
-    def served(self, key: Key) -> None:
-        if key in self.wanted:
-            self.wanted.move_to_end(key)
 
 
 class FetchSessions:
@@ -206,6 +202,13 @@ class FetchSessions:
             session.used = self._clock.monotonic()
             self._sessions.move_to_end(session.id)
             return session
+
+    def served(self, session: FetchSession, wanted: Iterable[Wanted]) -> None:
+        """These had data: next time they are read last."""
+        with self._lock:
+            for each in wanted:
+                if each.key in session.wanted:
+                    session.wanted.move_to_end(each.key)
 
     def _evict(self, size: int, now: float) -> bool:
         """Remove one session for a new one of so many partitions; False if none gives way."""

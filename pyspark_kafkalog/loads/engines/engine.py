@@ -11,7 +11,7 @@ Tell = Callable[[int], None]
 
 
 def tell_nobody(offsets: int) -> None:
-    """A `Tell`."""
+    """A `Tell` where nobody shows progress."""
 
 
 RangeTask = Callable[[int, Tell], Iterable[str]]

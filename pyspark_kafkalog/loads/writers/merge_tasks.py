@@ -43,7 +43,7 @@ class MergeTasks:
     notes: dict[str, str]
 
     def __call__(self, index: int, tell: Tell) -> list[str]:  # noqa: ARG002
-        """Merge number ``index``; says not how far it is."""
+        """Do merge number ``index``; nobody is told how far it is."""
         merge, attempt = self.merges[index], uuid.uuid4().hex
         stem = f"part-{index:05d}-{attempt}"
         stem = f"{merge.directory}/{stem}" if merge.directory else stem

@@ -131,7 +131,7 @@ def fetch(request: api.FetchRequest, ctx: Context) -> Any:
         asked = _asked(request, ctx)
     except ServerError as e:
         return api.FetchResponse(error_code=ctx.refused(e))
-    if not asked.wanted:
+    if asked.session is None and not asked.named:
         return api.FetchResponse()
     answer = _read(asked, ctx)
     wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
@@ -172,9 +172,8 @@ def _response(asked: _Asked, answer: _Answer, ctx: Context) -> api.FetchResponse
             return api.FetchResponse(error_code=ctx.refused(error))
         session_id = session.id
         found = [(each, data) for each, data in answer.found if each.is_news(data)]
-        for each, data in found:
-            if len(data.records or b""):
-                session.served(each.key)
+        had_data = [each for each, data in found if len(data.records or b"")]
+        ctx.services.fetch_sessions.served(session, had_data)
     else:
         found = answer.found
         if found[0][0] is not asked.named[0]:

@@ -124,7 +124,9 @@ def test_a_topic_that_is_gone_is_lost_as_where_few_are_read(broker: EmbeddedBrok
         "kafka.bootstrap.servers": broker.bootstrap_servers,
         "subscribe": "gone",
         "topicPartitionsPerTask": "10",
-        "kafkaConsumer.pollTimeoutMs": "200",
+        "kafkaConsumer.pollTimeoutMs": "100",
+        "fetchOffset.numRetries": "0",
+        "kafka.retry.backoff.ms": "1",
         "failOnDataLoss": "false" if loses else "true",
     }
     source = DefaultSource(options)
