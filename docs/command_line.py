@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import typer
-
-from pyspark_kafkalog.cli.app import EPILOG, app, flowing
+from pyspark_kafkalog.cli.app import COMMANDS, EPILOG, command_named, flowing
 
 INTRODUCTION = """\
 # Command line
@@ -44,7 +42,7 @@ Row = tuple[str, str]
 
 def command_line() -> str:
     """The text of ``docs/cli.md``."""
-    root: Any = typer.main.get_command(app)
+    root = {name: command_named(name) for name in COMMANDS}
     commands = [(f"kafkalog {name}", command) for name, command in _leaves(root)]
     count = Counter(row for _, command in commands for row in map(_row, _parameters(command)))
     shared = [row for row in count if count[row] >= _MANY]
@@ -59,12 +57,12 @@ def command_line() -> str:
     return "\n".join([introduction, *(_chapter(name, command, shared) for name, command in commands)])
 
 
-def _leaves(group: Any) -> list[tuple[str, Any]]:
-    """The commands below a group, with their whole names."""
+def _leaves(group: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The commands in a group, with their whole names."""
     found = []
-    for name, command in group.commands.items():
+    for name, command in group.items():
         if hasattr(command, "commands"):
-            found += [(f"{name} {inner}", leaf) for inner, leaf in _leaves(command)]
+            found += [(f"{name} {inner}", leaf) for inner, leaf in _leaves(command.commands)]
         else:
             found.append((name, command))
     return found

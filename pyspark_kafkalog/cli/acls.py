@@ -30,6 +30,7 @@ from pyspark_kafkalog.security.acls import (
 )
 
 acls = ClusterCommands(
+    name="acls",
     no_args_is_help=True,
     help="List, add and remove ACLs: who may do what.",
     epilog=examples(

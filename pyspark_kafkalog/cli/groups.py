@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark_kafkalog.cli.group_stores import GroupStore, LogPositions
 
 groups = ClusterCommands(
+    name="groups",
     no_args_is_help=True,
     help="List, describe and delete consumer groups, and reset their offsets.",
     epilog=examples(
@@ -371,6 +372,7 @@ def _duration_ms(text: str) -> int:
 
 
 transactions = ClusterCommands(
+    name="transactions",
     no_args_is_help=True,
     help="List and describe transactions, and abort one whose producer is gone.",
     epilog=examples(

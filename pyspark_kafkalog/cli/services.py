@@ -105,7 +105,9 @@ def _amount(sources: Sequence[SourceProgress]) -> str:
     return f"{counted(messages, 'message')}, {size(sum(source.byte_count for source in sources))}"
 
 
-zookeeper = typer.Typer(no_args_is_help=True, help="Run a ZooKeeper server on this machine.")
+zookeeper = typer.Typer(
+    name="zookeeper", no_args_is_help=True, help="Run a ZooKeeper server on this machine."
+)
 
 
 @zookeeper.command("start", epilog=examples("zookeeper start", "zookeeper start conf/zookeeper.properties"))

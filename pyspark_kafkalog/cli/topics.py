@@ -25,6 +25,7 @@ from pyspark_kafkalog.errors import InvalidConfig, UnsupportedVersion
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
 
 topics = ClusterCommands(
+    name="topics",
     no_args_is_help=True,
     help="Create, list, describe, alter and delete topics.",
     epilog=examples(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,20 @@ from typer.testing import CliRunner
 
 from kafkalog_broker.cli.broker_app import main as broker_main
 from pyspark_kafkalog import __version__
-from pyspark_kafkalog.cli.app import app
+from pyspark_kafkalog.cli.app import COMMANDS as TOP
+from pyspark_kafkalog.cli.app import app, command_named
 
 
-def leaves(group: Any, *above: str) -> list[tuple[str, ...]]:
+def leaves(group: dict[str, Any], *above: str) -> list[tuple[str, ...]]:
     """The names of all commands, those of groups behind their group's."""
     found: list[tuple[str, ...]] = []
-    for name, command in group.commands.items():
-        inner = leaves(command, *above, name) if hasattr(command, "commands") else [(*above, name)]
+    for name, command in group.items():
+        inner = leaves(command.commands, *above, name) if hasattr(command, "commands") else [(*above, name)]
         found += inner
     return found
 
 
-COMMANDS = leaves(typer.main.get_command(app))
+COMMANDS = leaves({name: command_named(name) for name in TOP})
 
 
 def test_these_are_the_commands() -> None:
@@ -54,8 +56,35 @@ def test_the_version_is_shown_by_both_programs(capsys: pytest.CaptureFixture[str
     assert (ended.value.code, capsys.readouterr().out) == (0, f"kafkalog-broker {__version__}\n")
 
 
-def test_help_loads_neither_spark_nor_arrow_nor_the_producer() -> None:
-    program = "import sys; import pyspark_kafkalog.cli.app; print(*sys.modules)"
+def test_the_front_page_names_every_command_of_every_module() -> None:
+    for home in {home for home, _ in TOP.values()}:
+        module, _, attribute = home.partition(".")
+        group = typer.main.get_group(getattr(import_module(f"pyspark_kafkalog.cli.{module}"), attribute))
+        named = {name for name, (other, _) in TOP.items() if other == home}
+        assert named == ({group.name} if group.name in TOP else {*group.commands})
+    shown = CliRunner(env={"COLUMNS": "80", "TERM": "dumb"}).invoke(app, ["--help"])
+    for name, (_, summary) in TOP.items():
+        assert f"  {name:<14}{summary}\n" in shown.output
+
+
+def test_the_front_page_and_the_version_import_no_command() -> None:
+    program = (
+        "import sys; from typer.testing import CliRunner; from pyspark_kafkalog.cli.app import app;"
+        "shown = CliRunner().invoke(app, [sys.argv[1]]); assert shown.exit_code == 0; print(*sys.modules)"
+    )
+    for option in ("--help", "--version"):
+        loaded = subprocess.run(
+            [sys.executable, "-c", program, option], capture_output=True, text=True, check=True, timeout=120
+        ).stdout.split()
+        ours = {name for name in loaded if name.startswith("pyspark_kafkalog.")}
+        assert ours == {"pyspark_kafkalog.cli", "pyspark_kafkalog.cli.app", "pyspark_kafkalog.errors"}
+
+
+def test_commands_load_neither_spark_nor_arrow_nor_the_producer_before_they_run() -> None:
+    program = (
+        "import sys; from pyspark_kafkalog.cli.app import COMMANDS, command_named;"
+        "[command_named(name) for name in COMMANDS]; print(*sys.modules)"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
     ).stdout.split()
@@ -77,8 +106,8 @@ def chapter(page: str, title: str) -> str:
 
 @pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
 def test_the_page_explains_every_option_and_argument_of_a_command(names: tuple[str, ...]) -> None:
-    command: Any = typer.main.get_command(app)
-    for name in names:
+    command = command_named(names[0])
+    for name in names[1:]:
         command = command.commands[name]
     page = PAGE.read_text(encoding="utf-8")
     own = chapter(page, f"kafkalog {' '.join(names)}")
