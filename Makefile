@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade pip
-	@$(BIN)/pip install --quiet --editable '.[fast,demo,sql,notebooks,test,lint]'
+	@$(BIN)/pip install --quiet --editable '.[spark,fast,demo,sql,notebooks,test,lint]'
 	@touch $@
 
 install: $(STAMP)  ## Create .venv and install everything the other targets need

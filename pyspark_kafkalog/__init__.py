@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
-
-__version__ = "0.1.0"
 
 if TYPE_CHECKING:  # the public names; see `_homes`
     from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector as ConsumerConnector
@@ -110,6 +109,7 @@ if TYPE_CHECKING:  # the public names; see `_homes`
     from pyspark_kafkalog.protocol.v07 import FetchRequest as FetchRequest
     from pyspark_kafkalog.types import TopicPartition as TopicPartition
 
+    __version__: str
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
 
@@ -128,12 +128,28 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
             if alias.asname
         }
 
+    @cache
+    def _release() -> str:
+        try:
+            return import_module(f"{__name__}._version").version  # written when the package is built
+        except ModuleNotFoundError:
+            return "0+unknown"  # a working tree that was never installed
+
     def __dir__() -> list[str]:
         return sorted([*_homes(), "__version__"])
 
     def __getattr__(name: str) -> object:
+        if name == "__version__":
+            return _release()
         if name == "__all__":
             return __dir__()
         if name not in _homes():
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_homes()[name]), name)
+        try:
+            if _homes()[name].startswith(f"{__name__}.loads.") and find_spec("pyarrow") is None:
+                raise ModuleNotFoundError(name="pyarrow")
+            return getattr(import_module(_homes()[name]), name)
+        except ModuleNotFoundError as e:
+            from pyspark_kafkalog.extras import needs
+
+            raise needs(f"kafkalog.{name}", e) from None

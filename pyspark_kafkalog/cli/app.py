@@ -113,6 +113,14 @@ def main() -> None:
         text = "\n".join(map(printable, text.split("\n")))
         typer.echo(f"kafkalog: {text}", err=True)
         sys.exit(2 if isinstance(e, InvalidConfig) else 1)
+    except ModuleNotFoundError as e:
+        from pyspark_kafkalog.extras import needs
+
+        missing = needs("this command", e)
+        if missing is e:
+            raise
+        typer.echo(f"kafkalog: {missing}", err=True)
+        sys.exit(1)
     except OSError as e:  # such as standard output on a full disk, or a missing file
         if sys.stdout is not None:
             # Discard what is still buffered, or Python fails on it again at exit.

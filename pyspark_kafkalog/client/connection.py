@@ -464,8 +464,8 @@ class Connection:
         return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
 
     def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
-        # For the broker's log; brokers refuse an empty version.
-        own_version = str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0"))
+        # For the broker's log; brokers refuse an empty version, and a "+" before a build's commit.
+        own_version = str(getattr(sys.modules.get("pyspark_kafkalog"), "__version__", "0")).partition("+")[0]
         request = ApiVersionsRequest("pyspark-kafkalog", own_version)
         ticket = self.send(request, deadline=deadline, version=version)
         answer: ApiVersionsResponse = self.receive(ticket, deadline=deadline)

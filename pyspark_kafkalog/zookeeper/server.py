@@ -236,5 +236,6 @@ def _class_path() -> str:
         if any(jars.glob("zookeeper-[0-9]*.jar")):
             return str(jars / "*")
     raise ZooKeeperNotStarted(
-        "there is no ZooKeeper among PySpark's jars: is pyspark (not pyspark-client) installed?"
+        "there is no ZooKeeper among PySpark's jars: is pyspark (not pyspark-client) installed? "
+        "pip install 'pyspark-kafkalog[spark]'"
     )

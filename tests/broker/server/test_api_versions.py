@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from kafkalog_broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.client.discovery import Cluster
+from pyspark_kafkalog.config.client_config import ClientConfig
+from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.errors import ErrorCode
 from pyspark_kafkalog.protocol.api.metadata import ApiVersionsRequest, ApiVersionsResponse
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, decode_response
@@ -47,3 +52,13 @@ def test_transactions_of_version_2_are_announced(client: RawClient) -> None:
     assert (supported.name, supported.min_version, supported.max_version) == ("transaction.version", 1, 2)
     assert (finalized.name, finalized.max_version_level) == ("transaction.version", 2)
     assert response.finalized_features_epoch == 0
+
+
+@pytest.mark.parametrize("own", ["0.2.0", "0.2.1.dev7+g0a1b2c3.d20261128", "0+unknown"])
+def test_a_build_between_releases_tells_a_version_that_brokers_take(
+    own: str, running_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_kafkalog.__version__", own, raising=False)
+    config = parse(ClientConfig, {"bootstrap.servers": running_broker.bootstrap_servers}, source="test")
+    with closing(Cluster(config)) as cluster:
+        assert cluster.metadata([]).topics == {}

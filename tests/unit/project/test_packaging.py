@@ -9,6 +9,8 @@ import sys
 from importlib.metadata import entry_points, metadata, requires
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 REQUIRED = {text: re.split(r"[ ;<>=\[!~]", text)[0] for text in requires("pyspark-kafkalog") or ()}
 
@@ -52,8 +54,49 @@ def test_the_package_says_what_it_is_and_what_it_needs() -> None:
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Requires-Python"] == ">=3.10"
     base = {name for text, name in REQUIRED.items() if "extra ==" not in text}
-    assert {"pyspark", "pyarrow", "kazoo", "crcmod", "python-snappy", "crc32c"} <= base
-    assert not base & {"numpy", "numba", "isal"}, "these belong to the extra fast"
+    assert {"kazoo", "crcmod", "python-snappy", "crc32c"} <= base
+    brought = {"pyspark", "pyarrow", "pandas", "numpy", "numba", "isal"}
+    assert not base & brought, "a cluster has its own, or these belong to extras"
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+SPARK = "pyspark (a Spark cluster has it): pip install 'pyspark-kafkalog[spark]'"
+ARROW = "pyarrow: pip install 'pyspark-kafkalog[arrow]'"
+
+
+@pytest.mark.parametrize(
+    ("missing", "names", "needed"),
+    [
+        ("pyspark", "DefaultSource", SPARK),
+        ("pyspark", "load read_arrow Producer", None),
+        ("pyspark,pyarrow", "read_arrow", ARROW),
+        ("pyspark,pyarrow", "load", ARROW),
+        ("pyspark,pyarrow,pandas", "Producer Consumer Mirror create_topics Ledger", None),
+    ],
+)
+def test_what_is_missing_is_named_with_the_extra_that_brings_it(
+    missing: str, names: str, needed: str | None
+) -> None:
+    program = (
+        f"{WITHOUT}\nimport pyspark_kafkalog as kafkalog\nfor name in sys.argv[2:]: getattr(kafkalog, name)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, missing, *names.split()],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    said = ran.stderr.strip().rpartition("\n")[2]
+    assert said == (f"ModuleNotFoundError: kafkalog.{names} needs {needed}" if needed else "")
 
 
 def test_the_design_says_why_each_dependency_is_there() -> None:
