@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium interop soak lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium interop soak dist matrix lint format bench notebooks docs clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -89,6 +89,17 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 soak: $(STAMP)  ## The long rounds of the fault drivers, and 2,000 random examples of each property
 	@$(PYTEST) tests -m soak --timeout 3600
 	@$(PYTEST) $(PROCESSES) 2 tests/unit tests/property -m "not soak" --hypothesis-profile many --timeout 3600
+
+RELEASE := $(VENV)/.release
+$(RELEASE): $(STAMP)
+	@$(BIN)/pip install --quiet --editable '.[release]'
+	@touch $@
+
+dist: $(RELEASE)  ## Build sdist and wheel, check them, and try the wheel in fresh environments
+	@$(BIN)/python -m tests.support.installation.dist
+
+matrix: $(RELEASE)  ## The wheel with the lowest and newest packages, on each Python and PySpark; writes docs/versions.md
+	@$(BIN)/python -m tests.support.installation.matrix
 
 lint: $(STAMP)  ## ruff, mypy --strict, the import contract
 	@$(BIN)/ruff check .
