@@ -98,7 +98,7 @@ $(RELEASE): $(STAMP)
 dist: $(RELEASE)  ## Build sdist and wheel, check them, and try the wheel in fresh environments
 	@$(BIN)/python -m tests.support.installation.dist
 
-matrix: $(RELEASE)  ## The wheel with the lowest and newest packages, on each Python and PySpark; writes docs/versions.md
+matrix: $(RELEASE)  ## The wheel with the lowest and newest packages, on each Python and PySpark; writes docs/install.md
 	@$(BIN)/python -m tests.support.installation.matrix
 
 lint: $(STAMP)  ## ruff, mypy --strict, the import contract

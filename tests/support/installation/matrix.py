@@ -1,6 +1,6 @@
 """``make matrix``: the wheel with the lowest and newest packages that it allows, on each Python and PySpark.
 
-It tries `first_steps` in an environment of each row, prints the rows as it goes, and writes docs/versions.md.
+It tries `first_steps` in an environment of each row, prints the rows as it goes, and writes docs/install.md.
 Pythons that are not on this machine are named and left out.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests.support.installation.environments import ROOT, Failed, first_steps, installed, run, uv
 
-PAGE = ROOT / "docs" / "versions.md"
+PAGE = ROOT / "docs" / "install.md"
 _BEGIN, _END = "<!-- make matrix -->\n", "<!-- end -->\n"
 
 
