@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium interop soak dist matrix lint format bench notebooks docs clean
+.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium interop soak dist matrix lint format bench notebooks docs site clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -120,5 +120,8 @@ notebooks: $(STAMP)  ## Execute the notebooks and keep what they print and draw
 docs: $(STAMP)  ## Write the parts of docs/ that are generated from the code
 	@$(BIN)/python -m docs.generate
 
+site: $(STAMP)  ## The documentation as pages with search, in site/
+	@$(BIN)/python -m docs.site
+
 clean:  ## Remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* .import_linter_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* .import_linter_cache
