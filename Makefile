@@ -47,7 +47,7 @@ test: $(STAMP)  ## What proves the product on a fresh machine: six minutes
 	@$(PYTEST) $(PROCESSES) 3 $(CORE) $(SUITES)
 
 test-all: $(STAMP)  ## That, fault drivers, notebooks and all else that needs only PyPI: a quarter of an hour
-	@$(PYTEST) $(PROCESSES) 4 $(ALL) $(SUITES)
+	@$(PYTEST) $(PROCESSES) 6 $(ALL) $(SUITES)
 
 test-unit: $(STAMP)  ## Of test-all: unit and property tests
 	@$(PYTEST) $(PROCESSES) 2 $(ALL) tests/unit tests/property
@@ -84,7 +84,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.foreign.mini_hdfs
 	@$(BIN)/python -m tests.support.foreign.duckdb_tables
 	@$(BIN)/python -m tests.support.spark.spark_environments
-	@$(PYTEST) $(PROCESSES) 3 tests/peers tests/spark -m "(peers or clusters) and not soak"
+	@$(PYTEST) $(PROCESSES) 4 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
 soak: $(STAMP)  ## The long rounds of the fault drivers, and 2,000 random examples of each property
 	@$(PYTEST) tests -m soak --timeout 3600

@@ -1,4 +1,4 @@
-"""How many examples a property has: ten in `make test`, a hundred in `make test-all`, 2,000 in `make soak`.
+"""How many examples a property has: ten in `make test`, forty in `make test-all`, 2,000 in `make soak`.
 
 The first two try the same ones in every run, `make soak` random ones.
 """
@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-_USUAL = 100
-
-PROFILES = {"few": _USUAL // 10, "usual": _USUAL, "many": 20 * _USUAL}
+PROFILES = {"few": 10, "usual": 40, "many": 2000}
 """Examples by profile; the Makefile names it with ``--hypothesis-profile``."""
 
 
@@ -26,10 +24,9 @@ def register_profiles() -> None:
     settings.load_profile("usual")
 
 
-def examples(usual: int, **others: Any) -> settings:
-    """Settings of a test that needs more or fewer examples than others: ``usual`` is for `make test-all`."""
-    default = settings().max_examples
-    return settings(max_examples=max(2, usual * default // _USUAL), **others)
+def examples(percent: int, **others: Any) -> settings:
+    """Settings of a test that needs more or fewer examples than others."""
+    return settings(max_examples=max(2, percent * settings().max_examples // 100), **others)
 
 
 def seeds(few: int, usual: int) -> list[Any]:

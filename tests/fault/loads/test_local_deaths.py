@@ -74,7 +74,7 @@ def seen(kind: str, root: Path) -> list[int]:
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 @pytest.mark.parametrize(
     "stride",
-    [37, pytest.param(17, marks=pytest.mark.long("many steps")), pytest.param(1, marks=pytest.mark.soak)],
+    [37, pytest.param(23, marks=pytest.mark.long("many steps")), pytest.param(1, marks=pytest.mark.soak)],
 )
 def test_a_load_that_died_anywhere_is_all_there_or_not_and_then_there_once(
     kind: str, stride: int, load: Callable[..., str], broker: EmbeddedBroker, tmp_path: Path
