@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flight_events import TOPIC, Source, send_flights
+from flight_events import DECEMBER, JANUARY_TO_NOVEMBER, TOPIC, Source, send_flights
 from flight_table import compare, print_delays
 from spark_session import spark_session
 from telling import arguments, console, say, say_commit, step, verdict
@@ -85,7 +85,7 @@ def main() -> int:
             brokers = [running.enter_context(broker_of(node, zookeeper)) for node in BROKERS]
         with ZooKeeperSession(zookeeper) as session:
             with step("producing the flights of January to November"):
-                eleven_months = produce(zookeeper, december=False)
+                eleven_months = produce(zookeeper, JANUARY_TO_NOVEMBER)
                 print_znodes(session, "/brokers")
             with step("starting Spark"):
                 spark = spark_session()
@@ -107,7 +107,7 @@ def run(demo: Demo, session: ZooKeeperSession, eleven_months: Source) -> None:
     with step("delays per carrier, from what was loaded"):
         print_delays(demo.loaded("flights"))
     with step("December arrives"):
-        december = produce(demo.zookeeper, december=True)
+        december = produce(demo.zookeeper, DECEMBER)
     with step("load 2: begins where load 1 ended"):
         before = mapper_files(demo)
         load_what_is_new(demo)
@@ -132,7 +132,7 @@ def run_on_todays_wire(demo: Demo, session: ZooKeeperSession, one_broker: str) -
     with step("today's wire: a topic of both brokers, and December once more"):
         count = len(BROKERS) * PARTITIONS_OF_A_BROKER
         kafkalog.create_topics(one_broker, [kafkalog.NewTopic(SHARED, count)])
-        december = produce(demo.zookeeper, december=True, topic=SHARED, protocol="0.8")
+        december = produce(demo.zookeeper, DECEMBER, topic=SHARED, protocol="0.8")
         print_znodes(session, f"/kafka/brokers/topics/{SHARED}")
     with step("a group of the papers' consumer reads it, through ZooKeeper"):
         demo.different += compare_read(demo.zookeeper, december)
@@ -172,7 +172,7 @@ def load_what_is_new(demo: Demo) -> None:
     say_commit(load.commit)
 
 
-def produce(zookeeper: str, *, december: bool, topic: str = TOPIC, protocol: str = "0.7") -> Source:
+def produce(zookeeper: str, months: range, *, topic: str = TOPIC, protocol: str = "0.7") -> Source:
     """Send flights by the first generation's producer; returns when the brokers have taken all of them."""
     settings = {
         "zk.connect": zookeeper, "protocol": protocol, "producer.type": "async", "compression.codec": 1,
@@ -183,7 +183,7 @@ def produce(zookeeper: str, *, december: bool, topic: str = TOPIC, protocol: str
         def send(carrier: str, value: bytes, _scheduled_ms: int) -> None:
             producer.send(kafkalog.ProducerData(topic, [value], key=carrier))
 
-        source = send_flights(send, december=december, console=console)
+        source = send_flights(send, months, console)
         say(f"ZooKeeper told the producer of brokers {producer.brokers}")
     say(f"{source.events:,} events sent, in gzip sets of up to 1,000")
     return source

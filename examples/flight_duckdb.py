@@ -11,7 +11,7 @@ import sys
 import time
 
 import duckdb
-from flight_events import PARTITIONS, TOPIC, Source, produce
+from flight_events import DECEMBER, PARTITIONS, TOPIC, Source, produce
 from telling import console, say, step, verdict
 
 import kafkalog_broker
@@ -33,7 +33,7 @@ def main() -> int:
         servers = server.bootstrap_servers
         with step("producing the flights of December"):
             kafkalog.create_topics(servers, [kafkalog.NewTopic(TOPIC, partitions=PARTITIONS)])
-            source = produce(servers, december=True, console=console)
+            source = produce(servers, DECEMBER, console)
             say(f"{source.events:,} events acknowledged")
         different = run(servers, source)
     return verdict(different, started)

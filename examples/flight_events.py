@@ -27,6 +27,10 @@ PARTITIONS = 4
 DECEMBER_MS = 1_385_874_000_000
 """2013-12-01 00:00 in New York: every December flight is scheduled at or after it, no other one is."""
 
+JANUARY, FEBRUARY_TO_NOVEMBER, DECEMBER = range(1, 2), range(2, 12), range(12, 13)
+"""Months, to be given to `produce`."""
+JANUARY_TO_NOVEMBER = range(1, 12)
+
 _WHOLE_NUMBERS = (
     "year month day dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay flight air_time "
     "distance hour minute"
@@ -54,22 +58,22 @@ class Source:
         )
 
 
-def produce(servers: str, *, december: bool, console: Console) -> Source:
-    """Send the flights of December, or those of the other months; returns when all are acknowledged."""
+def produce(servers: str, months: range, console: Console) -> Source:
+    """Send the flights of these months; returns when all are acknowledged."""
     settings = {"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 20}
     with kafkalog.Producer(settings) as producer:
 
         def send(carrier: str, value: bytes, scheduled_ms: int) -> None:
             producer.send(TOPIC, value, key=carrier.encode(), timestamp_ms=scheduled_ms)
 
-        return send_flights(send, december=december, console=console)
+        return send_flights(send, months, console)
 
 
-def send_flights(send: Callable[[str, bytes, int], object], *, december: bool, console: Console) -> Source:
-    """Call ``send(carrier, message, scheduled hour in ms)`` for each flight of December, or of the others."""
+def send_flights(send: Callable[[str, bytes, int], object], months: range, console: Console) -> Source:
+    """Call ``send(carrier, message, scheduled hour in ms)`` for each flight of these months."""
     source = Source()
-    rows = [row for row in _rows() if (row["month"] == "12") == december]
-    for row in track(rows, "  flights", console=console, transient=True):
+    rows = [row for row in _rows() if int(row["month"]) in months]
+    for row in track(rows, "  flights", console=console, transient=True, disable=not console.is_terminal):
         carrier, value = row["carrier"], _message(row)
         scheduled = datetime.fromisoformat(row["time_hour"].replace("Z", "+00:00"))
         send(carrier, value, round(scheduled.timestamp() * 1000))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from flight_events import Source
@@ -13,6 +15,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EVENT = "carrier string, origin string, dest string, dep_delay int, arr_delay int, time_hour string"
+
+
+def print_first(values: Iterable[bytes]) -> None:
+    """What a look at the messages shows, without Spark: flights and delays per airport."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    flights: Counter[str] = Counter()
+    for value in values:
+        flight = json.loads(value)
+        flights[flight["origin"]] += 1
+        if flight["dep_delay"] is not None:
+            found[flight["origin"]].append(flight["dep_delay"])
+    table = Table("airport", title="New York departures in January 2013")
+    for heading in ("flights", "departure, min late", "over an hour late", "never left"):
+        table.add_column(heading, justify="right")
+    for airport, count in flights.most_common():
+        delays = found[airport]
+        table.add_row(
+            airport,
+            f"{count:,}",
+            f"{sum(delays) / len(delays):.1f}",
+            f"{sum(delay > 60 for delay in delays) / len(delays):.1%}",
+            f"{1 - len(delays) / count:.1%}",
+        )
+    console.print(table)
 
 
 def print_delays(loaded: DataFrame) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyspark_kafkalog as kafkalog
@@ -18,13 +21,29 @@ def spark_session(master: str = "local[*]") -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of a host name on loopback
     from pyspark.sql import SparkSession
 
-    return (
+    builder = (
         SparkSession.builder.master(master)
         .appName("flight delays")
         .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", str(sys.stdout.isatty()).lower())
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with _standard_error_in_a_file():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _standard_error_in_a_file() -> Iterator[None]:
+    """What the JVM writes, now and later, is not shown, unless it does not start."""
+    with tempfile.TemporaryFile() as log:
+        own = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            log.seek(0)
+            os.write(own, log.read())
+            raise
+        finally:
+            os.dup2(own, 2)
+            os.close(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -16,12 +16,13 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
-    """Say what begins, and how long it took."""
+def step(what: str, *, in_spark: bool = False) -> Iterator[None]:
+    """Say what begins, and how long it took. What runs ``in_spark`` shows that it goes on."""
     console.print(f"[bold]▸ {what}[/bold]")
     started = time.monotonic()
-    yield
-    say(f"{time.monotonic() - started:.1f} s")
+    with console.status("Spark is at work") if in_spark else nullcontext():
+        yield
+    say(f"[dim]took {time.monotonic() - started:.1f} s[/]")
 
 
 def say(what: str) -> None:
@@ -33,7 +34,7 @@ def verdict(different: Sequence[str], started: float) -> int:
     if different:
         say(f"[bold red]not as claimed: {', '.join(different)}[/]")
         return 1
-    say(f"everything as claimed, in {time.monotonic() - started:.0f} s")
+    say(f"[bold]everything as claimed, in {time.monotonic() - started:.0f} s[/]")
     return 0
 
 
