@@ -83,6 +83,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.foreign.processes
 	@$(BIN)/python -m tests.support.foreign.mini_hdfs
 	@$(BIN)/python -m tests.support.foreign.duckdb_tables
+	@$(BIN)/python -m tests.support.foreign.recipe_environments
 	@$(BIN)/python -m tests.support.spark.spark_environments
 	@$(PYTEST) $(PROCESSES) 4 tests/peers tests/spark -m "(peers or clusters) and not soak"
 

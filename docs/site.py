@@ -27,6 +27,12 @@ NAVIGATION: dict[str, dict[str, str]] = {
         "docs/testing.md": "Test your application",
     },
     "Spark": {"docs/datasource.md": "Data source", "docs/arrow.md": "Arrow without Spark"},
+    "Recipes": {
+        "docs/recipes/cron-and-systemd.md": "cron and systemd", "docs/recipes/airflow.md": "Airflow",
+        "docs/recipes/dbt.md": "dbt", "docs/recipes/spark-submit.md": "spark-submit",
+        "docs/recipes/kubernetes.md": "Kubernetes", "docs/recipes/databricks.md": "Databricks",
+        "docs/recipes/emr.md": "Amazon EMR, Glue", "docs/recipes/dataproc.md": "Dataproc",
+    },
     "Loads": {
         "docs/loads.md": "Loads", "docs/stores.md": "A nightly load", "docs/guarantees.md": "Guarantees",
         "docs/ledger.md": "Ledger", "docs/scale.md": "Scale",

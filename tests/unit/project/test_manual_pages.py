@@ -9,13 +9,14 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog import errors
+from pyspark_kafkalog.cli.app import COMMANDS, command_named
 from pyspark_kafkalog.datasource.options.option_definitions import READ_OPTIONS
 from pyspark_kafkalog.datasource.options.read_options import REFUSED as REFUSED_BY_READS
 from pyspark_kafkalog.datasource.options.sink_options import REFUSED
 
 ROOT = Path(__file__).parents[3]
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "tests/parity.md", "tests/guarantees.md"]
-PAGES += [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+PAGES += [str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += [f"benchmarks/results/{path.name}" for path in sorted((ROOT / "benchmarks/results").glob("*.md"))]
 # Their errors are those of our own code, not a caller's.
 ABOUT_BYTES = ("docs/formats.md", "docs/protocol.md")
@@ -62,6 +63,22 @@ def test_links_lead_to_chapters_that_exist(page: str) -> None:
         led = (ROOT / page).parent / target if target else ROOT / page
         assert led.exists(), target
         assert not anchor or anchor in anchors_of(led), (target, anchor)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/cli.md"])
+def test_commands_that_a_page_shows_have_these_options(page: str) -> None:
+    for block in re.findall(r"```(?:\w+)?\n(.*?)```", text_of(page), re.DOTALL):
+        block = block.replace("\\\n", " ")
+        for words in re.findall(r"^(?:ExecStart=|[*]/.* )?(?:/\S*/)?kafkalog (\S.*)$", block, re.MULTILINE):
+            names = words.partition("#")[0].partition("|")[0].split()
+            if names[0].startswith("-"):
+                continue
+            assert names[0] in COMMANDS, words
+            command = command_named(names[0])
+            if hasattr(command, "commands"):
+                command = command.commands[names[1]]
+            known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+            assert {name.partition("=")[0] for name in names if re.match(r"--?[a-z]", name)} <= known, words
 
 
 @pytest.mark.parametrize("page", PAGES)
