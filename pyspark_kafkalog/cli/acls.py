@@ -14,6 +14,8 @@ from pyspark_kafkalog.cli.arguments import (
     Servers,
     connected,
     examples,
+    group_names,
+    topic_names,
 )
 from pyspark_kafkalog.cli.terminal_output import counted, show
 from pyspark_kafkalog.client.admin import add_acls, list_acls, remove_acls
@@ -41,8 +43,14 @@ acls = ClusterCommands(
     ),
 )
 
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Topic; may be repeated.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Group; may be repeated.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", help="Topic; may be repeated.", autocompletion=topic_names),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", "-g", help="Group; may be repeated.", autocompletion=group_names),
+]
 Ids = Annotated[list[str] | None, typer.Option(help="Transactional id; may be repeated.")]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="Treat these names as prefixes.")]

@@ -19,12 +19,20 @@ import typer
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
-from pyspark_kafkalog.clock import parse_iso_time
+from pyspark_kafkalog.client.retry import Deadline
+from pyspark_kafkalog.clock import SYSTEM_CLOCK, parse_iso_time
 from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.config.client_config import ClientConfig, parse_addresses
 from pyspark_kafkalog.config.definition import masked, parse_layers
 from pyspark_kafkalog.config.properties import load_properties
-from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, UnknownTopicOrPartition, error_for, reason
+from pyspark_kafkalog.errors import (
+    ErrorCode,
+    InvalidConfig,
+    KafkaError,
+    UnknownTopicOrPartition,
+    error_for,
+    reason,
+)
 from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -52,6 +60,9 @@ _CommandConfig = Annotated[
 _properties_file: ContextVar[Path | None] = ContextVar("command_config", default=None)
 
 _RELEASE = "KAFKALOG_BROKER_VERSION"  # environment variable with the version of brokers before Kafka 0.10
+
+_COMPLETION_SECONDS = 3.0
+"""What a user waits for after the Tab key, at most."""
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
@@ -144,6 +155,35 @@ def client_config(cls: type[C], server: str, given: Mapping[str, object], source
 def connected(server: str) -> Iterator[Cluster]:
     with closing(Cluster(client_config(ClientConfig, server, {}))) as cluster:
         yield cluster
+
+
+def topic_names(context: typer.Context) -> list[str]:
+    """For a shell's completion; none rather than an error."""
+    return _completions(context, lambda cluster, deadline: cluster.metadata(None, deadline=deadline).topics)
+
+
+def group_names(context: typer.Context) -> list[str]:
+    """As `topic_names`."""
+    from pyspark_kafkalog.client.groups import list_groups
+
+    return _completions(
+        context, lambda cluster, deadline: (each.group for each in list_groups(cluster, deadline=deadline))
+    )
+
+
+def _completions(context: typer.Context, find: Callable[[Cluster, Deadline], Iterable[str]]) -> list[str]:
+    token = _properties_file.set(context.params.get("command_config"))
+    try:
+        given = context.params.get("server") or os.environ.get(_SERVER)
+        with connected(given or command_properties().get(_SERVERS, DEFAULT_SERVER)) as cluster:
+            return sorted(find(cluster, Deadline.after(_COMPLETION_SECONDS, SYSTEM_CLOCK)))
+    except (KafkaError, OSError):
+        return []
+    finally:
+        _properties_file.reset(token)
+
+
+Topic = Annotated[str, typer.Argument(help="The topic.", autocompletion=topic_names)]
 
 
 def found_topic(cluster: Cluster, name: str, *, refresh: bool = False) -> TopicMetadata:

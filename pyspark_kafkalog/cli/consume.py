@@ -28,10 +28,12 @@ from pyspark_kafkalog.cli.arguments import (
     Position,
     Quiet,
     Servers,
+    Topic,
     chosen_partitions,
     client_config,
     examples,
     found_topic,
+    group_names,
     parse_position,
     properties,
     resolve,
@@ -100,7 +102,12 @@ Seen = Annotated[Isolation, typer.Option(help="read_committed: no records of ope
 Corrupt = Annotated[OnCorrupt, typer.Option(help="Fail at a corrupt batch, or report and skip it.")]
 InGroup = Annotated[
     str | None,
-    typer.Option("--group", "-g", help="Join this group: start at its offsets, else at --from; commit."),
+    typer.Option(
+        "--group",
+        "-g",
+        help="Join this group: start at its offsets, else at --from; commit.",
+        autocompletion=group_names,
+    ),
 ]
 Property = Annotated[
     list[str] | None, typer.Option("--property", help="Property name=value; may be repeated.")
@@ -117,7 +124,7 @@ Property = Annotated[
     )
 )
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Topic,
     from_: From = "earliest",
     to: To = None,
     follow: Follow = False,

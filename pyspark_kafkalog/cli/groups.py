@@ -23,10 +23,13 @@ from pyspark_kafkalog.cli.arguments import (
     Position,
     Servers,
     Time,
+    Topic,
     connected,
     examples,
+    group_names,
     offsets_in_file,
     parse_position,
+    topic_names,
 )
 from pyspark_kafkalog.cli.offsets import Rows, behind, show_positions, without_tp
 from pyspark_kafkalog.cli.terminal_output import counted, printable, show
@@ -55,7 +58,7 @@ groups = ClusterCommands(
         "groups reset dashboard flights --to 2026-11-21T00:00Z --dry-run",
     ),
 )
-Group = Annotated[str, typer.Argument(help="The group.")]
+Group = Annotated[str, typer.Argument(help="The group.", autocompletion=group_names)]
 To = Annotated[str | None, typer.Option("--to", help=f"New position: {FORMS}.")]
 ShiftBy = Annotated[int | None, typer.Option(help="Move by this many offsets; negative: back.")]
 ByDuration = Annotated[str | None, typer.Option(help="To this time before now: PT30M, PT2H, P1DT12H.")]
@@ -190,7 +193,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 )
 def reset(
     group: Group,
-    topic: Annotated[str | None, typer.Argument(help="The topic.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="The topic.", autocompletion=topic_names)] = None,
     to: To = None,
     shift_by: ShiftBy = None,
     by_duration: ByDuration = None,
@@ -324,7 +327,8 @@ def _show_reset(
 
 @groups.command("delete", epilog=examples("groups delete dashboard loaders"))
 def delete(
-    group: Annotated[list[str], typer.Argument(help="The groups.")], server: Servers = DEFAULT_SERVER
+    group: Annotated[list[str], typer.Argument(help="The groups.", autocompletion=group_names)],
+    server: Servers = DEFAULT_SERVER,
 ) -> None:
     """Delete groups without members, with all their committed offsets."""
     with connected(server) as cluster:
@@ -336,7 +340,7 @@ def delete(
 @groups.command("delete-offsets", epilog=examples("groups delete-offsets dashboard flights --partition 0"))
 def delete_offsets(
     group: Group,
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Topic,
     partition: Partitions = None,
     server: Servers = DEFAULT_SERVER,
 ) -> None:

@@ -28,6 +28,7 @@ from pyspark_kafkalog.cli.arguments import (
     examples,
     pairs,
     speaks_07,
+    topic_names,
 )
 from pyspark_kafkalog.cli.terminal_output import counted, progress, show, size, words
 from pyspark_kafkalog.clock import parse_iso_time
@@ -79,7 +80,9 @@ def load(
         typer.Option(help="Directory of files or a Delta table, Iceberg table's name, or database's URL."),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Table, if --to is a database.")] = None,
-    topics: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="Topic; may be repeated.", autocompletion=topic_names)
+    ] = None,
     pattern: Annotated[
         str | None, typer.Option("--subscribe-pattern", help="Instead: regular expression for topic names.")
     ] = None,

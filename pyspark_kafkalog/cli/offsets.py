@@ -16,13 +16,16 @@ from pyspark_kafkalog.cli.arguments import (
     ClusterCommands,
     Partitions,
     Servers,
+    Topic,
     chosen_partitions,
     connected,
     examples,
+    group_names,
     parse_time,
     properties,
     resolve,
     speaks_07,
+    topic_names,
 )
 from pyspark_kafkalog.cli.ledgers import open_ledger, say_pending
 from pyspark_kafkalog.cli.terminal_output import show
@@ -64,7 +67,7 @@ positions = ClusterCommands()
     )
 )
 def offsets(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Topic,
     time: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +76,13 @@ def offsets(
         ),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Also show this group's committed offsets and lag.")
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Also show this group's committed offsets and lag.",
+            autocompletion=group_names,
+        ),
     ] = None,
     partition: Partitions = None,
     committed: Annotated[
@@ -160,8 +169,13 @@ _IN_BYTES = f"protocol={PROTOCOL_07}: offsets, lag and load_lag are bytes"
     )
 )
 def lag(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group.")] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC...", help="Only these topics.", autocompletion=topic_names),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Consumer group.", autocompletion=group_names)
+    ] = None,
     load: Annotated[str | None, typer.Option(help="Name of a load.")] = None,
     directory: Annotated[
         str | None, typer.Option("--offsets", help="Directory of the ledgers (offsetsPath).")

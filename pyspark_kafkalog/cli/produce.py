@@ -17,6 +17,7 @@ from pyspark_kafkalog.cli.arguments import (
     ClusterCommands,
     Quiet,
     Servers,
+    Topic,
     client_config,
     examples,
     pairs,
@@ -52,7 +53,7 @@ producing = ClusterCommands()
     )
 )
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Topic,
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="FILE...", help="Files, in this order; default and -: standard input."),

@@ -17,6 +17,7 @@ from pyspark_kafkalog.cli.arguments import (
     found_topic,
     pairs,
     properties,
+    topic_names,
 )
 from pyspark_kafkalog.client import admin
 from pyspark_kafkalog.client.discovery import Cluster
@@ -35,7 +36,7 @@ topics = ClusterCommands(
         "topics delete flights flights-copy",
     ),
 )
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=topic_names)]
 Configs = Annotated[list[str] | None, typer.Option(help="Topic property, name=value; may be repeated.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -133,7 +134,9 @@ def alter(
 
 @topics.command("delete", epilog=examples("topics delete flights flights-copy --yes"))
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="The topics.", autocompletion=topic_names)
+    ],
     server: Servers = DEFAULT_SERVER,
     yes: Yes = False,
 ) -> None:
