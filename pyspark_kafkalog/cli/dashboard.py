@@ -119,7 +119,7 @@ def _keep_showing(snapshots: ClusterSnapshots, now: Snapshot, seconds: float) ->
         while True:
             width, height = shutil.get_terminal_size()
             lines = lines_of(now, rates, rows=height - 2, columns=width, failure=failure)
-            text = "\n".join(line[:width] for line in lines[: height - 1])
+            text = "\n".join(_cut(line, width) for line in lines[: height - 1])
             sys.stdout.write(f"{_CLEAR if sys.stdout.isatty() else ''}{text}\n")
             sys.stdout.flush()
             time.sleep(seconds)
@@ -194,7 +194,11 @@ def _figures(now: Snapshot) -> str:
 
 
 def _name(name: str, width: int) -> str:
-    return f"{printable(name)[:width]:{width}}"
+    return f"{_cut(printable(name), width):{width}}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _lag(lag: int | None) -> str:

@@ -42,6 +42,12 @@ def test_without_a_look_before_there_are_no_rates_and_a_small_screen_has_fewer_r
     assert lines[3].split()[-1] == "-"
 
 
+def test_a_name_that_does_not_fit_shows_that_it_goes_on() -> None:
+    names = ("x" * 40, "y" * 41)
+    lines = lines_of(replace(NOW, topics=tuple(TopicStatus(name, ()) for name in names)), Rates(), rows=50)
+    assert {line.split()[0] for line in lines if line.startswith(("x", "y"))} == {"x" * 40, f"{'y' * 39}…"}
+
+
 def test_a_cluster_that_has_stopped_answering_is_said_above_what_was_known() -> None:
     lines = lines_of(NOW, Rates(), rows=50, failure="connection refused")
     assert lines[0].startswith("NO ANSWER since ")
