@@ -10,8 +10,8 @@ from pyspark_kafkalog.cli.app import COMMANDS, EPILOG, command_named, flowing
 INTRODUCTION = """\
 # Command line
 
-The `--help` of `kafkalog`; written by `make docs`. `kafkalog --install-completion` has the shell complete commands, options,
-and the names of the cluster's topics and groups.
+The `--help` of `kafkalog`; written by `make docs`. `kafkalog --install-completion` has the shell complete
+commands, options, and the names of the cluster's topics and groups.
 
 {epilog}
 
