@@ -134,6 +134,7 @@ def _groups(now: Snapshot, history: History, text: str) -> dict[str, Any]:
                 "state": group.state,
                 "members": group.member_count,
                 "lag": group.lag,
+                "behind": _seconds_behind(group, history.lately),
                 "topics": list(group.topics[:_MOST_NAMED]),
                 "more_topics": len(group.topics[_MOST_NAMED:]),
                 "past": history.group(group.name),
@@ -141,6 +142,14 @@ def _groups(now: Snapshot, history: History, text: str) -> dict[str, Any]:
             for group in found[:MOST_ROWS]
         ],
     }
+
+
+def _seconds_behind(group: GroupStatus, rates: Mapping[str, float]) -> float | None:
+    """For how long producers have written what the group has not read, at the rate of the last minute."""
+    rate = sum(rates.get(topic, 0.0) for topic in group.topics)
+    if group.lag is None or (group.lag and not rate):
+        return None
+    return round(group.lag / rate, 1) if group.lag else 0
 
 
 def _short(rate: float | None) -> float | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pyspark_kafkalog.status.page_data import status_data
 from pyspark_kafkalog.status.snapshot import MOMENTS, MOST_NAMES, GroupStatus, History, Rates, Snapshot
 
 
@@ -49,3 +52,18 @@ def test_lately_is_the_mean_of_the_last_minute() -> None:
     assert history.lately == {"t": 6.0}
     added(history, 20, {}, {})
     assert history.lately == {"t": 5.5}
+
+
+@pytest.mark.parametrize(
+    ("lag", "rate", "behind"),
+    [(120, 2.0, 60.0), (7, 40.0, 0.2), (0, 0.0, 0), (5, 0.0, None), (None, 2.0, None)],
+)
+def test_how_long_a_group_is_behind_follows_from_its_topics_rates(
+    lag: int | None, rate: float, behind: float | None
+) -> None:
+    history = History()
+    snapshot = Snapshot(5000, "c", groups=(GroupStatus("g", "Stable", 1, lag, ("a", "b")),))
+    for _ in range(3):
+        history.add(snapshot, Rates({}, {"a": rate / 2, "b": rate / 2, "of others": 9.0}))
+    (group,) = status_data(snapshot, Rates(), history)["groups"]["rows"]
+    assert group["behind"] == behind
