@@ -34,7 +34,7 @@ from pyspark_kafkalog.cli.terminal_output import counted, progress, show, size, 
 from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
-from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET
 from pyspark_kafkalog.loads.partitioning import Partitioning
 from pyspark_kafkalog.types import NO_BROKER
@@ -42,9 +42,11 @@ from pyspark_kafkalog.types import NO_BROKER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pyspark_kafkalog.ledger.ledger import Ledger
     from pyspark_kafkalog.ledger.plan import Plan
     from pyspark_kafkalog.loads.file_table import Target
     from pyspark_kafkalog.loads.load import Load
+    from pyspark_kafkalog.status.load_metrics import LoadMetrics
     from pyspark_kafkalog.types import TopicPartition
 
 Name = Annotated[str, typer.Argument(metavar="LOAD", help="The name of the load.")]
@@ -122,6 +124,12 @@ def load(
     compact_every: Annotated[
         str | None, typer.Option(help="With --every: run `compact` and `gc` as often as this (1h).")
     ] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option(help="Write Prometheus metrics here after each load, for node_exporter.")
+    ] = None,
+    metrics_listener: Annotated[
+        str | None, typer.Option(help="With --every: serve them at /metrics of this address, host:port.")
+    ] = None,
 ) -> None:
     """Load new records into files, a Delta or Iceberg table, or a database, exactly once.
 
@@ -148,11 +156,40 @@ def load(
         return target_of(to, table, table_format, catalog, partitioning, compression, master)
 
     new_target()  # a wrong option is told first
-    loads = Loads(name, offsets, new_target, on_pending, options, catalog)
+    if every_ms is None and metrics_listener is not None:
+        raise typer.BadParameter("goes with --every", param_hint="--metrics-listener")
+    metrics = None
+    if metrics_file is not None or metrics_listener is not None:
+        from pyspark_kafkalog.status.load_metrics import LoadMetrics
+
+        metrics = LoadMetrics(name, metrics_file)
+    loads = Loads(name, offsets, new_target, on_pending, options, catalog, metrics)
     if every_ms is None:
         loads.run_once(master)
-    else:
+        return
+    with served(metrics, metrics_listener):
         loads.run_every(every_ms, grace_ms, master, compact_ms)
+
+
+@contextmanager
+def served(metrics: LoadMetrics | None, listener: str | None) -> Iterator[None]:
+    if metrics is None or listener is None:
+        yield
+        return
+    from pyspark_kafkalog.status.status_server import parse_listener
+
+    host, port = parse_listener(listener, "--metrics-listener")
+    try:
+        server, thread = metrics.serve(host, port)
+    except OSError as e:
+        raise InvalidConfig(f"--metrics-listener={listener}: cannot listen there: {e}") from None
+    words(f"metrics: http://{host}:{server.server_port}/metrics")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def source_options(
@@ -259,11 +296,16 @@ class Loads:
     options: Mapping[str, str]
     catalog: str | None = None
     """That of a table in Iceberg, for `gc`."""
+    metrics: LoadMetrics | None = None
 
     def run_once(self, master: str | None) -> None:
         """Run one load. Raises `InvalidConfig`, or `LoadError`; the next load usually replays the plan
         then.
         """
+        with self._failures_counted():
+            self._run_once(master)
+
+    def _run_once(self, master: str | None) -> None:
         if master is None:
             self._run(None, report)
             return
@@ -275,6 +317,7 @@ class Loads:
             ledger = Ledger.at(self.offsets, self.name)
             write_manifests(ledger, ledger.head())  # as each load does
             typer.echo(f"{self.name}: nothing new")
+            self._note(ledger, None, 0.0)
             return
         with started_spark(master) as spark:
             self._run(spark, report)
@@ -287,7 +330,8 @@ class Loads:
 
         def run() -> None:
             nonlocal compacted
-            self._run(spark, report_line)
+            with self._failures_counted():
+                self._run(spark, report_line)
             if compact_ms is not None and time.monotonic() >= compacted + compact_ms / 1000:
                 compacted = time.monotonic()
                 self._compact(spark)
@@ -308,6 +352,31 @@ class Loads:
         collect_garbage(ledger, keep=1, older_than=KEPT_FOR, catalog=self.catalog, is_quiet=True)
 
     def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
+        load, seconds = self._loaded(spark)
+        tell(load, seconds)
+        self._note(load.ledger, load, seconds)
+
+    @contextmanager
+    def _failures_counted(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if self.metrics is not None:
+                self.metrics.failed()
+            raise
+
+    def _note(self, ledger: Ledger, load: Load | None, seconds: float) -> None:
+        if self.metrics is None:
+            return
+        head = ledger.head()
+        if head is not None:
+            self.metrics.is_at(head.number, head.created)
+        plan, commit = (None, None) if load is None else (load.plan, load.commit)
+        left = 0 if plan is None else sum(max(0, p.latest - p.end) for p in plan.partitions if p.latest >= 0)
+        records, count = (0, 0) if commit is None else (commit.records, commit.bytes)
+        self.metrics.ended(seconds, records=records, size_bytes=count, lag=left)
+
+    def _loaded(self, spark: SparkSession | None) -> tuple[Load, float]:
         from pyspark_kafkalog.loads.load import load as begin_load
 
         began, now = time.monotonic(), datetime.now(timezone.utc)
@@ -319,7 +388,7 @@ class Loads:
                     words(f"replaying load {load.number}, planned {load.plan.created}, not committed")
                 with _following(load, load.plan):
                     load.write(self.new_target())
-        tell(load, time.monotonic() - began)
+        return load, time.monotonic() - began
 
 
 @contextmanager

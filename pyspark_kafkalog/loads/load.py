@@ -13,8 +13,8 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
+from pyspark_kafkalog.ledger.lineage import Lineage
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.engines.engine import Engine
@@ -139,6 +140,7 @@ class Load:
         self._phase: Literal["not entered", "entered", "left"] = "not entered"
         self._ending: Literal["as written", "done", "kept"] = "as written"
         self._lock = ExitStack()
+        self._lineage: Lineage | None = None
 
     @property
     def df(self) -> DataFrame:
@@ -193,6 +195,10 @@ class Load:
                     self._engine.ready(len(plan.ranges), sum(one.end - one.start for one in plan.ranges))
                 )
                 before = self.ledger.commit_at(plan.parent) if plan.parent else None
+                servers = getattr(self._options.wire, "bootstrap_servers", plan.cluster_id)
+                topics = {one.topic for one in plan.ranges}
+                self._lineage = Lineage(self.ledger.name, self._run, servers, topics)
+                self._lineage.begun()
             write_manifests(self.ledger, before)
             self._df = None if self._spark is None else self._frame(self._spark)
             self._lock = lock.pop_all()
@@ -210,7 +216,7 @@ class Load:
             LostRace: the plan was committed or rewound meanwhile; this run's output is not in effect.
         """
         self._phase = "left"
-        with self._lock:
+        with self._lock, self._end_told(error):
             if self.plan is None:
                 return
             number, name = self.plan.number, self.ledger.name
@@ -228,6 +234,23 @@ class Load:
             self.commit = self._committed(self.plan)
             write_manifests(self.ledger, self.commit)
             commit_to_group(self._options, self.commit)
+
+    @contextmanager
+    def _end_told(self, error: BaseException | None) -> Iterator[None]:
+        if self._lineage is None:
+            yield
+            return
+        try:
+            yield
+        except Exception as e:
+            self._lineage.failed(e)
+            raise
+        if error is not None:
+            self._lineage.failed(error)
+        elif self.commit is None:
+            self._lineage.kept()
+        else:
+            self._lineage.completed(self.commit)
 
     def done(self) -> None:
         """Declare that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).

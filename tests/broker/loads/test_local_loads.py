@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import psutil
 import pyarrow as pa
@@ -22,6 +23,7 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
+from pyspark_kafkalog.clock import parse_iso_time
 from pyspark_kafkalog.errors import InvalidConfig, LoadBusy, LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.loads.engines.engine import Tell
@@ -30,6 +32,7 @@ from pyspark_kafkalog.loads.manifest import listed_files
 from pyspark_kafkalog.loads.output_files import table_store
 from pyspark_kafkalog.loads.verification import verify_outputs
 from tests.support.command_line import COMMAND
+from tests.support.command_line import kafkalog as kafkalog_command
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
@@ -293,19 +296,58 @@ def held(ledger: Ledger, stack: ExitStack) -> bool:
     return True
 
 
+def metrics_in(text: str) -> dict[str, float]:
+    """The metrics of the load, by their names without the beginning that they share."""
+    lines = re.findall(r'^kafkalog_load_(\w+)\{load="events"\} (\S+)$', text, re.MULTILINE)
+    return {name: float(value) for name, value in lines}
+
+
+def metrics_at(url: str) -> dict[str, float]:
+    with urlopen(url) as answer:
+        return metrics_in(answer.read().decode())
+
+
+def test_each_load_leaves_its_metrics_in_a_file(lake: FileLake, tmp_path: Path) -> None:
+    file = tmp_path / "flights.prom"
+
+    def run(*more: str) -> tuple[int, dict[str, float]]:
+        ended = kafkalog_command(*lake.command("--to", str(lake.table), "--metrics-file", str(file), *more))
+        return ended.returncode, metrics_in(file.read_text())
+
+    code, found = run("--option", "maxRecordsPerLoad=10")
+    head = lake.ledger.head()
+    assert head is not None
+    assert (code, found["number"], found["records_total"], found["lag"], found["failed"]) == (0, 1, 10, 5, 0)
+    assert found["committed_timestamp_seconds"] == parse_iso_time(head.created).timestamp()
+    assert found["success_timestamp_seconds"] >= found["committed_timestamp_seconds"]
+    assert found["bytes_total"] == head.bytes > 0
+    code, found = run()
+    assert (code, found["number"], found["records_total"], found["lag"]) == (0, 2, 5, 0)
+    code, found = run()
+    assert (code, found["number"], found["records_total"], found["seconds_count"]) == (0, 2, 0, 1)
+    with lake.ledger.hold():
+        code, found = run()
+    assert (code, found["failed"], found["failures_total"]) == (1, 1, 1)
+    ended = kafkalog_command(*lake.command("--to", str(lake.table), "--metrics-file", "/no/such/f.prom"))
+    assert (ended.returncode, "there is no directory /no/such" in ended.stderr) == (2, True)
+
+
 def test_a_repeated_load_follows_the_topic_until_it_is_told_to_end(lake: FileLake) -> None:
     process = subprocess.Popen(
-        command(lake, "--every", "1s", "--compact-every", "0s"),
+        command(lake, "--every", "1s", "--compact-every", "0s", "--metrics-listener", "127.0.0.1:0"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     try:
+        assert process.stderr is not None
+        url = process.stderr.readline().removeprefix("metrics: ").strip()
         until(lambda: lake.ledger.head_number() == 2)
         with ExitStack() as stack:
             until(lambda: held(lake.ledger, stack))
-            assert process.stderr is not None
             assert "LoadBusy" in process.stderr.readline()
+            until(lambda: metrics_at(url)["failures_total"] >= 1)
         lake.topic.add(15, 16)
         until(lambda: lake.ledger.head_number() == 4)
+        until(lambda: metrics_at(url)["records_total"] == 17)
         process.terminate()
         said, _ = process.communicate()
     finally:

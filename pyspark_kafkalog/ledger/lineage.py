@@ -1,0 +1,114 @@
+"""OpenLineage events of a load: which topics went into which tables, and how it ended.
+
+They are sent if the package openlineage-python is installed and configured: by variables whose names begin
+with ``OPENLINEAGE``, or by a file ``openlineage.yml``. Names of datasets follow OpenLineage's naming rules:
+a topic is ``kafka://host:port`` and its name, a table its store and its path.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
+
+log = logging.getLogger(__name__)
+
+_NAMESPACE = "OPENLINEAGE_NAMESPACE"  # OpenLineage's own name for the namespace of jobs
+_DEFAULT_NAMESPACE = "kafkalog"
+_PRODUCER = "urn:pyspark-kafkalog"
+_FILES = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml"))
+
+
+class Lineage:
+    """*Not thread-safe.* The events of one run. A failure to send them is logged, and no load fails of it."""
+
+    def __init__(self, name: str, run: str, servers: str, topics: Iterable[str]) -> None:
+        self._name = name
+        self._run = str(uuid.UUID(run))
+        self._inputs = [(f"kafka://{servers.partition(',')[0]}", topic) for topic in sorted(set(topics))]
+        self._client = _client()
+
+    def begun(self) -> None:
+        self._send("START")
+
+    def completed(self, commit: Commit) -> None:
+        self._send("COMPLETE", commit.outputs)
+
+    def failed(self, error: BaseException) -> None:
+        self._send("FAIL", error=error)
+
+    def kept(self) -> None:
+        """The load ended without a commit, as its program wanted."""
+        self._send("ABORT")
+
+    def _send(
+        self, state: str, outputs: Iterable[LoadOutput] = (), *, error: BaseException | None = None
+    ) -> None:
+        if self._client is None:
+            return
+        from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
+        from openlineage.client.facet_v2 import error_message_run
+
+        facets: dict[str, Any] = {}
+        if error is not None:
+            text = f"{type(error).__name__}: {error}"
+            facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python")
+        event = RunEvent(
+            eventType=RunState[state],
+            eventTime=datetime.now(timezone.utc).isoformat(),
+            run=Run(self._run, facets),
+            job=Job(os.environ.get(_NAMESPACE, _DEFAULT_NAMESPACE), self._name),
+            inputs=[InputDataset(*names) for names in self._inputs],
+            outputs=[_dataset(output) for output in outputs],
+            producer=_PRODUCER,
+        )
+        try:
+            self._client.emit(event)
+        except Exception as e:  # whatever the transport raises
+            log.warning("the OpenLineage event %s of load %s was not sent: %s", state, self._name, e)
+
+
+def _client() -> Any:
+    """OpenLineage's client; None where it is not installed, or nobody said where events go."""
+    named = [name for name in os.environ if name.startswith("OPENLINEAGE") and name != _NAMESPACE]
+    if not named and not any(file.expanduser().exists() for file in _FILES):
+        return None
+    try:
+        from openlineage.client import OpenLineageClient
+    except ImportError:
+        log.warning("OpenLineage is configured, but not installed: pip install 'pyspark-kafkalog[lineage]'")
+        return None
+    return OpenLineageClient()
+
+
+def _dataset(output: LoadOutput) -> Any:
+    from openlineage.client.event_v2 import OutputDataset
+    from openlineage.client.facet_v2 import output_statistics_output_dataset
+
+    size = sum(file.bytes for file in output.files) if output.files else None
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=output.rows, size=size, fileCount=len(output.files) or None
+    )
+    return OutputDataset(*dataset_name(output), outputFacets={"outputStatistics": statistics})
+
+
+def dataset_name(output: LoadOutput) -> tuple[str, str]:
+    """Namespace and name of where an output is."""
+    parts = urlsplit(output.path)
+    table = output.evidence.get("table")
+    path = parts.path.strip("/")
+    if parts.scheme in ("", "file"):
+        is_path = output.path.startswith(("/", "file:"))
+        return ("file", f"/{path}") if is_path else (_DEFAULT_NAMESPACE, output.path)
+    if table is None:
+        return f"{parts.scheme}://{parts.netloc}", path
+    if parts.netloc:
+        return f"{parts.scheme}://{parts.netloc}", f"{path}.{table}"
+    return f"{parts.scheme}:///{path}", str(table)

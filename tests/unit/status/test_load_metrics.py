@@ -1,0 +1,32 @@
+"""The dashboard for Grafana shows metrics that loads have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.status.load_metrics import LoadMetrics
+from tests.support.manual_clock import ManualClock
+
+DASHBOARD = Path(__file__).resolve().parents[3] / "conf" / "grafana-loads.json"
+
+
+def test_the_dashboard_shows_every_metric_of_a_load(tmp_path: Path) -> None:
+    metrics = LoadMetrics("flights", tmp_path / "f.prom", ManualClock())
+    metrics.is_at(3, "2026-11-28T00:00:00.000Z")
+    metrics.ended(2.0, records=-1, size_bytes=-1, lag=0)
+    text = (tmp_path / "f.prom").read_text()
+    assert 'kafkalog_load_records_total{load="flights"} 0.0' in text
+    exported = set(re.findall(r"^(kafkalog_load_\w+)\{", text, re.MULTILINE))
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    shown = {name for panel in panels for name in re.findall(r"kafkalog_\w+", panel["targets"][0]["expr"])}
+    assert shown == {name for name in exported if not name.endswith("_created")} - {"kafkalog_load_number"}
+
+
+def test_a_directory_that_is_not_there_is_told_before_a_load(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="there is no directory"):
+        LoadMetrics("flights", tmp_path / "none" / "f.prom")
