@@ -195,14 +195,14 @@ class Load:
                     self._engine.ready(len(plan.ranges), sum(one.end - one.start for one in plan.ranges))
                 )
                 before = self.ledger.commit_at(plan.parent) if plan.parent else None
-                servers = getattr(self._options.wire, "bootstrap_servers", plan.cluster_id)
-                topics = {one.topic for one in plan.ranges}
-                self._lineage = Lineage(self.ledger.name, self._run, servers, topics)
-                self._lineage.begun()
             write_manifests(self.ledger, before)
             self._df = None if self._spark is None else self._frame(self._spark)
             self._lock = lock.pop_all()
         self._phase = "entered"
+        if plan is not None:
+            servers = getattr(self._options.wire, "bootstrap_servers", plan.cluster_id)
+            self._lineage = Lineage(self.ledger.name, self._run, servers, (one.topic for one in plan.ranges))
+            self._lineage.begun()
         return self
 
     def __exit__(

@@ -89,6 +89,14 @@ def test_a_load_does_not_fail_of_a_receiver_that_is_away(
     ]
 
 
+def test_a_wrong_configuration_is_told_and_nothing_else_happens(
+    lake: FileLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "no such")
+    assert lake.run().number == 1
+    assert "no OpenLineage events are sent" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("path", "evidence", "names"),
     [
