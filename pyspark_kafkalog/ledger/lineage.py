@@ -82,13 +82,14 @@ def _client() -> Any:
         return None
     try:
         from openlineage.client import OpenLineageClient
-
-        return OpenLineageClient()
     except ImportError:
         log.warning("OpenLineage is configured, but not installed: pip install 'pyspark-kafkalog[lineage]'")
+        return None
+    try:
+        return OpenLineageClient()
     except Exception as e:  # whatever is wrong with its configuration
         log.warning("no OpenLineage events are sent: %s", e)
-    return None
+        return None
 
 
 def _dataset(output: LoadOutput) -> Any:
