@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.errors import LoadError
+from pyspark_kafkalog.ledger.commit import LoadOutput
 from pyspark_kafkalog.loads.file_table import Work
 from pyspark_kafkalog.loads.writers.lake_table import (
     ICEBERG_PROPERTY,
@@ -20,6 +24,8 @@ from pyspark_kafkalog.loads.writers.lake_table import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+log = logging.getLogger(__name__)
+
 _MISSING_TABLE = frozenset(
     {
         "TABLE_OR_VIEW_NOT_FOUND",
@@ -30,6 +36,12 @@ _MISSING_TABLE = frozenset(
 )
 
 
+_OTHER_VERSION = re.compile(
+    r"java\.lang\.((?:NoSuch(?:Method|Field)|NoClassDefFound|AbstractMethod|[A-Z]\w*Change)Error)"
+)
+"""What the JVM says of JARs that were made for another Spark."""
+
+
 class _SparkTable(LakeTable):
     def __init__(
         self, table: str, partition_by: str | Sequence[str] = (), options: Mapping[str, str] | None = None
@@ -38,6 +50,30 @@ class _SparkTable(LakeTable):
         super().__init__(table)
         self._columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._options = dict(options or {})
+
+    def find(self, work: Work) -> tuple[LoadOutput, ...]:
+        with self._fitting_jars(work.session):
+            return super().find(work)
+
+    def write(self, work: Work) -> tuple[LoadOutput, ...]:
+        with self._fitting_jars(work.session):
+            return super().write(work)
+
+    @contextmanager
+    def _fitting_jars(self, spark: SparkSession) -> Iterator[None]:
+        """One sentence, instead of the JVM's hundred lines, for JARs that were made for another Spark."""
+        try:
+            yield
+        except Exception as e:
+            told = _OTHER_VERSION.search(str(e))
+            if told is None:
+                raise
+            log.debug("%s: %s", self.table, e)
+            raise LoadError(
+                f"{self.table}: the session's JARs of {self.format} do not fit Spark {spark.version} "
+                f"({told[1]}): use those made for it, or leave out df= and options, and tasks write "
+                "the table without JARs"
+            ) from None
 
 
 class SparkDeltaTable(_SparkTable):
