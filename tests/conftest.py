@@ -81,8 +81,10 @@ _LONGEST_FIRST = (
 has one session in a process, and the session of the peers has the jars of Spark's connector: they go first.
 """
 
-_ONE_PROCESS = ("tests/spark/", "tests/fault/loads/")
-"""Directories whose tests are one group; elsewhere a file is."""
+_ONE_PROCESS = ("tests/spark/datasource/", "tests/spark/", "tests/fault/loads/")
+"""Directories whose tests are one group, the first that fits; elsewhere a file is. Those of Spark are two,
+each with a session: as one they would take longer than all others beside them.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
