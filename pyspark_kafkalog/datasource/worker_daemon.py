@@ -28,6 +28,7 @@ PRELOADED = (
     "pyspark.worker",
     "pyspark.sql.datasource_internal",
     "pyspark.sql.worker.plan_data_source_read",
+    "pyspark_kafkalog._version",
     "pyspark_kafkalog.datasource.source",
     "pyspark_kafkalog.datasource.batch.batch_reader",
     "pyspark_kafkalog.datasource.reading.kafka07",

@@ -285,11 +285,13 @@ def entry_at(data: memoryview, pos: int) -> Frame | None:
 
 
 def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
-    """Whether the checksum is correct and the offsets fit ``expected`` and the next entry."""
+    """Whether the checksum is correct and the offsets fit ``expected`` and the next entry, unless that one's
+    are impossible.
+    """
     if not expected.has(frame.first_offset, frame.last_offset):
         return False
     following = first_offset_at(data, frame.end)
-    if following is not None and following <= frame.last_offset:
+    if following is not None and expected.lowest <= following <= frame.last_offset:
         return False
     try:
         ENTRIES.verify(data, frame)

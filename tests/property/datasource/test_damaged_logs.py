@@ -53,6 +53,12 @@ flips = st.lists(st.tuples(st.integers(0, COUNT - 1), st.integers(0, 1 << 30), s
     finds="sound",
     start=28,
 )
+@example(
+    formats=[(0, Codec.NONE)] * 5 + [(1, Codec.NONE)] + [(0, Codec.NONE)] * 4,
+    flips=[(3, 0, 0), (5, 0, 7)],
+    finds="all",
+    start=0,
+)
 @given(formats=entries, flips=flips, finds=st.sampled_from(["all", "sound"]), start=st.integers(0, END - 1))
 def test_what_is_given_is_right_and_what_is_sound_is_given(
     broker: ScriptedBroker,
