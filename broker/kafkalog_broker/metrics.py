@@ -26,6 +26,11 @@ class Metrics:
             "converted_messages", "Messages made into another format, for their reader or for their topic"
         )
         self.converted_bytes = self._counter("converted_bytes", "Bytes of what they were made into")
+        self._fetch_sessions = self._gauge("fetch_sessions", "Incremental fetch sessions")
+        self._session_partitions = self._gauge("fetch_session_partitions", "Partitions in these sessions")
+        self.fetch_session_evictions = self._counter(
+            "fetch_session_evictions", "Sessions that gave way to another one"
+        )
         self.log_flush_seconds = Histogram(
             "kafkalog_broker_log_flush_seconds", "Time to force one log to disk", registry=self.registry
         )
@@ -43,6 +48,10 @@ class Metrics:
     def watch_requests(self, reserved_bytes: Callable[[], int], waiting: Callable[[], int]) -> None:
         self._queued_bytes.set_function(reserved_bytes)
         self._queued_waiting.set_function(waiting)
+
+    def watch_fetch_sessions(self, sessions: Callable[[], int], partitions: Callable[[], int]) -> None:
+        self._fetch_sessions.set_function(sessions)
+        self._session_partitions.set_function(partitions)
 
     def requests(self, api: str) -> Counter:
         child = self._by_api.get(api)

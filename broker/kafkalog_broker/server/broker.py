@@ -329,7 +329,9 @@ class Broker:
             config=config, settings=self._settings, clock=self._clock, metrics=self.metrics,
             logs=LogAccess(self._logs, SINCE_08, ownership=ownership), topics=self._topics,
             fetches=self._fetches, turns=FetchTurns(),
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, self._clock),
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots, self._clock, self.metrics
+            ),
             metadata_cache=MetadataCache(config.node_id, ownership), groups=self._coordinators.groups,
             producer_ids=self._coordinators.producer_ids, transactions=self._coordinators.transactions,
             transaction_work=self._coordinators.transaction_work,

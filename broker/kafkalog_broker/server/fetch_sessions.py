@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kafkalog_broker.log.log import Log
+from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.security.authentication import Principal
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.errors import ErrorCode, ServerError
@@ -122,12 +123,13 @@ class FetchSession:
 class FetchSessions:
     """*Thread-safe: ``_lock`` guards the table and each session's place in it.*"""
 
-    def __init__(self, slots: int, clock: Clock) -> None:
-        self._slots, self._clock = slots, clock
+    def __init__(self, slots: int, clock: Clock, metrics: Metrics) -> None:
+        self._slots, self._clock, self._metrics = slots, clock, metrics
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         """Those used last are last."""
         self._partitions = 0
+        metrics.watch_fetch_sessions(self.__len__, lambda: self._partitions)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -222,6 +224,7 @@ class FetchSessions:
                 return False
             longest = smallest
         self._remove(longest)
+        self._metrics.fetch_session_evictions.inc()
         return True
 
     def _remove(self, session: FetchSession) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.security.authentication import ANONYMOUS, Principal
 from kafkalog_broker.server import fetch_sessions
 from kafkalog_broker.server.fetch_sessions import FetchSession, FetchSessions, Wanted
@@ -42,7 +43,7 @@ def go_on(
 
 
 def test_a_request_adds_partitions_and_forgets_others() -> None:
-    sessions = FetchSessions(10, ManualClock())
+    sessions = FetchSessions(10, ManualClock(), Metrics())
     number = opened(sessions, 3)
     assert go_on(sessions, number, 1, 2, 7, forgotten=(0, 9)) is not None
     session = go_on(sessions, number, 2)
@@ -63,7 +64,7 @@ def test_a_request_adds_partitions_and_forgets_others() -> None:
 def test_a_request_that_does_not_fit_leaves_the_session_as_it_was(
     epoch: int, how: dict[str, object], code: ErrorCode
 ) -> None:
-    sessions = FetchSessions(10, ManualClock())
+    sessions = FetchSessions(10, ManualClock(), Metrics())
     number = opened(sessions, 3)
     with pytest.raises(ServerError) as refused:
         go_on(sessions, number, epoch, 7, **how)  # type: ignore[arg-type]
@@ -76,7 +77,7 @@ def test_a_request_that_does_not_fit_leaves_the_session_as_it_was(
 
 
 def test_the_epoch_after_the_largest_is_1() -> None:
-    sessions = FetchSessions(10, ManualClock())
+    sessions = FetchSessions(10, ManualClock(), Metrics())
     number = opened(sessions, 1)
     session = go_on(sessions, number, 1)
     assert session is not None
@@ -87,7 +88,8 @@ def test_the_epoch_after_the_largest_is_1() -> None:
 
 def test_a_session_that_was_idle_gives_way_and_an_old_one_to_a_larger_one() -> None:
     clock = ManualClock()
-    sessions = FetchSessions(2, clock)
+    metrics = Metrics()
+    sessions = FetchSessions(2, clock, metrics)
     first, second = opened(sessions, 5), opened(sessions, 3)
     clock.advance(120)
     assert opened(sessions, 100) == 0
@@ -99,14 +101,19 @@ def test_a_session_that_was_idle_gives_way_and_an_old_one_to_a_larger_one() -> N
     assert opened(sessions, 5) == 0
     assert opened(sessions, 6)
     assert (sessions.size_of(first), sessions.size_of(third)) == (0, 1)
+    shown = {
+        name: metrics.registry.get_sample_value(f"kafkalog_broker_fetch_session{name}")
+        for name in ("s", "_partitions", "_evictions_total")
+    }
+    assert shown == {"s": 2, "_partitions": 7, "_evictions_total": 2}
 
 
 def test_there_are_none_without_slots_and_their_partitions_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert opened(FetchSessions(0, ManualClock()), 1) == 0
+    assert opened(FetchSessions(0, ManualClock(), Metrics()), 1) == 0
     monkeypatch.setattr(fetch_sessions, "_MOST_PARTITIONS", 5)
-    sessions = FetchSessions(10, ManualClock())
+    sessions = FetchSessions(10, ManualClock(), Metrics())
     number = opened(sessions, 3)
     assert opened(sessions, 3) == 0
     assert opened(sessions, 2)

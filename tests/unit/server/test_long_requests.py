@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kafkalog_broker.log.generations import SINCE_08, V07
+from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.server import handlers  # noqa: F401 - fills the registry
 from kafkalog_broker.server.dispatch import MANY, REGISTRY
 from kafkalog_broker.server.fetch_sessions import FetchSessions
@@ -54,7 +55,7 @@ def ctx(tmp_path: Path) -> Any:
             groups=SimpleNamespace(opened=True),
             transactions=SimpleNamespace(opened=False),
             ownership=None,
-            fetch_sessions=FetchSessions(10, ManualClock()),
+            fetch_sessions=FetchSessions(10, ManualClock(), Metrics()),
         ),
     )
     crash_all()
