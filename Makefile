@@ -18,7 +18,7 @@ help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 $(STAMP): pyproject.toml
-	@echo "setting up $(VENV) with $$($(PYTHON) --version): a minute or two, once"
+	@echo "setting up $(VENV) with $$($(PYTHON) --version): PySpark, this package and what its tests need, from PyPI: a minute or two, once"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --upgrade pip
