@@ -85,7 +85,7 @@ interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spa
 	@$(BIN)/python -m tests.support.foreign.duckdb_tables
 	@$(BIN)/python -m tests.support.foreign.recipe_environments
 	@$(BIN)/python -m tests.support.spark.spark_environments
-	@$(PYTEST) $(PROCESSES) 4 tests/peers tests/spark -m "(peers or clusters) and not soak"
+	@$(PYTEST) $(PROCESSES) 3 tests/peers tests/spark -m "(peers or clusters) and not soak"
 
 soak: $(STAMP)  ## The long rounds of the fault drivers, and 2,000 random examples of each property
 	@$(PYTEST) tests -m soak --timeout 3600
