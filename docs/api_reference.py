@@ -70,7 +70,7 @@ def _is_error(value: Any) -> bool:
 
 def _members(cls: type) -> list[tuple[str, Any]]:
     """The public methods and properties of a class, in the order of its source, that say what they do."""
-    found = []
+    found: dict[str, Any] = {}
     for base in reversed(
         [base for base in cls.__mro__ if base.__module__.startswith(("pyspark_k", "kafkalog"))]
     ):
@@ -78,8 +78,8 @@ def _members(cls: type) -> list[tuple[str, Any]]:
             plain = value.__func__ if isinstance(value, classmethod | staticmethod) else value
             is_shown = inspect.isfunction(plain) or isinstance(plain, property)
             if not name.startswith("_") and is_shown and _docstring(plain):
-                found.append((name, plain))
-    return found
+                found[name] = plain
+    return [*found.items()]
 
 
 def _signature(value: Any) -> str:
@@ -93,13 +93,35 @@ def _signature(value: Any) -> str:
     parameters = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
     if inspect.isclass(value):
         signature = signature.replace(return_annotation=inspect.Signature.empty)
-    text = re.sub(r"'([^']*)'", r"\1", str(signature.replace(parameters=parameters)))
-    text = re.sub(r"<[\w.]+ object at 0x\w+>", "...", text)
+    returned = signature.return_annotation
+    arrow = "" if returned is inspect.Signature.empty else f" -> {_plain(returned)}"
+    shown = [_parameter(each) for each in signature.replace(parameters=parameters).parameters.values()]
+    for place, each in reversed([*enumerate(parameters)]):
+        first = place == 0 or parameters[place - 1].kind is not each.kind
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and first and not _takes_all(parameters[:place]):
+            shown.insert(place, "*")
+    text = f"({', '.join(shown)}){arrow}"
     if len(text) <= 90:
         return text
-    inner, _, rest = text.rpartition(")")
-    arguments = re.split(r", (?=\*{0,2}\w+[:=]|\*,|/)", inner[1:])
-    return "(\n" + "".join(f"    {each},\n" for each in arguments) + f"){rest}"
+    return "(\n" + "".join(f"    {each},\n" for each in shown) + f"){arrow}"
+
+
+def _parameter(each: inspect.Parameter) -> str:
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
+    kind = "" if each.annotation is inspect.Parameter.empty else f": {_plain(each.annotation)}"
+    if each.default is inspect.Parameter.empty:
+        return f"{stars}{each.name}{kind}"
+    default = re.sub(r"<[\w.]+ object at 0x\w+>", "...", repr(each.default))
+    return f"{each.name}{kind} = {default}" if kind else f"{each.name}={default}"
+
+
+def _plain(annotation: Any) -> str:
+    """Annotations are text already, where the module says so."""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _takes_all(parameters: list[inspect.Parameter]) -> bool:
+    return any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters)
 
 
 def _docstring(value: Any) -> str:

@@ -1,9 +1,9 @@
-"""What a missing package is answered with: the extra of `pip install` that brings it."""
+"""Names the extra that installs a missing package."""
 
 from __future__ import annotations
 
 EXTRAS = {"pyspark": "spark", "pandas": "spark", "pyarrow": "arrow", "numpy": "fast"}
-"""Packages that are not in the base, by their import names; those of one module each say so themselves."""
+"""Packages that many modules need, by their import names. One of a single module is reported there."""
 
 
 def needs(what: str, missing: ModuleNotFoundError) -> ModuleNotFoundError:

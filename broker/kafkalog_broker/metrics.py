@@ -29,7 +29,7 @@ class Metrics:
         self._fetch_sessions = self._gauge("fetch_sessions", "Incremental fetch sessions")
         self._session_partitions = self._gauge("fetch_session_partitions", "Partitions in these sessions")
         self.fetch_session_evictions = self._counter(
-            "fetch_session_evictions", "Sessions that gave way to another one"
+            "fetch_session_evictions", "Sessions evicted for another one"
         )
         self.log_flush_seconds = Histogram(
             "kafkalog_broker_log_flush_seconds", "Time to force one log to disk", registry=self.registry

@@ -86,12 +86,18 @@ def kafka_records(kafka_broker: EmbeddedBroker) -> Callable[..., list[ConsumerRe
         found: list[ConsumerRecord] = []
         with Consumer(given) as consumer:
             partitions = consumer.partitions_for(topic)
+            if not partitions:
+                pytest.fail(f"there is no topic {topic!r}", pytrace=False)
             consumer.assign(partitions)
             consumer.seek_to_beginning()
             ends = consumer.end_offsets(partitions)
-            while len(found) < count if count is not None else _is_behind(consumer.positions(), ends):
-                found += (new := consumer.poll(_POLL_SECONDS))
-                if not new and time.monotonic() > ends_at:
+
+            def lacks_some() -> bool:
+                return _is_behind(consumer.positions(), ends) if count is None else len(found) < count
+
+            while lacks_some():
+                found += consumer.poll(_POLL_SECONDS)
+                if time.monotonic() > ends_at and lacks_some():
                     wanted = "and not at its end yet" if count is None else f"not {count}"
                     pytest.fail(f"{topic}: {_shown(found)} after {timeout:g} s, {wanted}", pytrace=False)
         return sorted(found, key=lambda record: (record.partition, record.offset))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -173,13 +174,18 @@ def group_names(context: typer.Context) -> list[str]:
 
 def _completions(context: typer.Context, find: Callable[[Cluster, Deadline], Iterable[str]]) -> list[str]:
     token = _properties_file.set(context.params.get("command_config"))
+    logging.disable()
     try:
-        given = context.params.get("server") or os.environ.get(_SERVER)
-        with connected(given or command_properties().get(_SERVERS, DEFAULT_SERVER)) as cluster:
+        source = context.get_parameter_source("server")
+        server = context.params.get("server")
+        if server is None or source is None or source.name == "DEFAULT":
+            server = command_properties().get(_SERVERS, server or DEFAULT_SERVER)
+        with connected(server) as cluster:
             return sorted(find(cluster, Deadline.after(_COMPLETION_SECONDS, SYSTEM_CLOCK)))
     except (KafkaError, OSError):
         return []
     finally:
+        logging.disable(logging.NOTSET)
         _properties_file.reset(token)
 
 

@@ -285,8 +285,8 @@ def entry_at(data: memoryview, pos: int) -> Frame | None:
 
 
 def is_sound(data: memoryview, frame: Frame, expected: ExpectedOffsets) -> bool:
-    """Whether the checksum is correct and the offsets fit ``expected`` and the next entry, unless that one's
-    are impossible.
+    """Whether the checksum is correct and the offsets fit ``expected`` and the next entry. If the next one
+    begins below ``expected.lowest``, that entry is the damaged one.
     """
     if not expected.has(frame.first_offset, frame.last_offset):
         return False

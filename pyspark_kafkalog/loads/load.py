@@ -26,7 +26,7 @@ from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, Commit, LoadOutput
 from pyspark_kafkalog.ledger.ledger import Ledger
-from pyspark_kafkalog.ledger.lineage import Lineage
+from pyspark_kafkalog.ledger.load_events import LoadEvents
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.loads.dead_letters import DeadLetters
 from pyspark_kafkalog.loads.engines.engine import Engine
@@ -140,7 +140,7 @@ class Load:
         self._phase: Literal["not entered", "entered", "left"] = "not entered"
         self._ending: Literal["as written", "done", "kept"] = "as written"
         self._lock = ExitStack()
-        self._lineage: Lineage | None = None
+        self._events: LoadEvents | None = None
 
     @property
     def df(self) -> DataFrame:
@@ -201,8 +201,10 @@ class Load:
         self._phase = "entered"
         if plan is not None:
             servers = getattr(self._options.wire, "bootstrap_servers", plan.cluster_id)
-            self._lineage = Lineage(self.ledger.name, self._run, servers, (one.topic for one in plan.ranges))
-            self._lineage.begun()
+            self._events = LoadEvents(
+                self.ledger.name, self._run, servers, (one.topic for one in plan.ranges)
+            )
+            self._events.begun()
         return self
 
     def __exit__(
@@ -216,7 +218,7 @@ class Load:
             LostRace: the plan was committed or rewound meanwhile; this run's output is not in effect.
         """
         self._phase = "left"
-        with self._lock, self._end_told(error):
+        with self._end_reported(error), self._lock:
             if self.plan is None:
                 return
             number, name = self.plan.number, self.ledger.name
@@ -236,21 +238,21 @@ class Load:
             commit_to_group(self._options, self.commit)
 
     @contextmanager
-    def _end_told(self, error: BaseException | None) -> Iterator[None]:
-        if self._lineage is None:
+    def _end_reported(self, error: BaseException | None) -> Iterator[None]:
+        if self._events is None:
             yield
             return
         try:
             yield
         except Exception as e:
-            self._lineage.failed(e)
+            self._events.failed(e)
             raise
         if error is not None:
-            self._lineage.failed(error)
+            self._events.failed(error)
         elif self.commit is None:
-            self._lineage.kept()
+            self._events.kept()
         else:
-            self._lineage.completed(self.commit)
+            self._events.completed(self.commit)
 
     def done(self) -> None:
         """Declare that you wrote `df` yourself, so that the end of the block commits the load (mode ``job``).

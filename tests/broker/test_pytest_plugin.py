@@ -65,6 +65,9 @@ def test_the_brokers_properties_are_ours(kafka_broker, kafka_topic):
         with pytest.raises(MessageTooLarge):
             producer.send(kafka_topic, b"x" * 3000).result(60)
 
+def test_no_topic(kafka_records):
+    kafka_records("typo")
+
 def test_too_few_records(kafka_broker, kafka_topic, kafka_records):
     produce(kafka_broker, kafka_topic, b"only")
     kafka_records(kafka_topic, count=2, timeout=0)
@@ -84,7 +87,8 @@ def test_an_applications_tests_have_a_broker_topics_and_their_records(tmp_path: 
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_application.py").write_text(TESTS)
     said = run_pytest(tmp_path)
-    assert "1 failed, 5 passed" in said, said
+    assert "2 failed, 5 passed" in said, said
+    assert "there is no topic 'typo'" in said
     assert "test_too_few_records" in said
     assert ": 1 records (b'only') after 0 s, not 2" in said or ": no records after 0 s, not 2" in said
 

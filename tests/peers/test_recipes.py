@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes that can be run here, by what their pages say and nothing else."""
+"""The recipes of docs/recipes that can be run here: their pages' files, with this checkout installed."""
 
 from __future__ import annotations
 

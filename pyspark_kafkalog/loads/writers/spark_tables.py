@@ -37,7 +37,7 @@ _MISSING_TABLE = frozenset(
 
 
 _OTHER_VERSION = re.compile(
-    r"java\.lang\.((?:NoSuch(?:Method|Field)|NoClassDefFound|AbstractMethod|[A-Z]\w*Change)Error)"
+    r"java\.lang\.((?:NoSuch(?:Method|Field)|NoClassDefFound|AbstractMethod|[A-Z]\w*Change)Error: .{,160})"
 )
 """What the JVM says of JARs that were made for another Spark."""
 
@@ -70,9 +70,9 @@ class _SparkTable(LakeTable):
                 raise
             log.debug("%s: %s", self.table, e)
             raise LoadError(
-                f"{self.table}: the session's JARs of {self.format} do not fit Spark {spark.version} "
-                f"({told[1]}): use those made for it, or leave out df= and options, and tasks write "
-                "the table without JARs"
+                f"{self.table}: the session's JARs, probably those of {self.format}, do not fit Spark "
+                f"{spark.version}: use those made for it, or let tasks write the table without JARs "
+                f"(engine='tasks'). The JVM says {told[1]}"
             ) from None
 
 

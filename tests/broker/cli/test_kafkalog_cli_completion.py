@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -11,7 +13,7 @@ from pyspark_kafkalog.cli.app import app
 from pyspark_kafkalog.types import TopicPartition
 
 
-def completed(line: str, server: str) -> list[str]:
+def completed(line: str, server: str | None) -> list[str]:
     variables = {
         "_KAFKALOG_COMPLETE": "complete_bash", "COMP_WORDS": f"kafkalog {line}",
         "COMP_CWORD": str(len(line.split(" "))), "KAFKALOG_BOOTSTRAP_SERVER": server,
@@ -44,6 +46,12 @@ def server(running_broker: EmbeddedBroker) -> str:
 )
 def test_names_that_begin_so_are_offered(line: str, names: list[str], server: str) -> None:
     assert completed(line, server) == names
+
+
+def test_the_servers_of_a_properties_file_are_asked(server: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={server}\nno.such.property=1\n")
+    assert completed(f"consume --command-config {file} tab-fl", None) == ["tab-flights"]
 
 
 def test_without_a_cluster_nothing_is_offered_and_nothing_is_said() -> None:

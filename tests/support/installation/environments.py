@@ -23,10 +23,13 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))
     }
-    ran = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS,
-    )  # fmt: skip
+    try:
+        ran = subprocess.run(
+            [str(word) for word in command],
+            cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as e:
+        raise Failed(str(e)) from None
     if ran.returncode:
         raise Failed("\n".join((ran.stdout + ran.stderr).strip().splitlines()[-15:]))
     return ran.stdout

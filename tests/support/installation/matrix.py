@@ -1,7 +1,7 @@
 """``make matrix``: the wheel with the lowest and newest packages that it allows, on each Python and PySpark.
 
 It tries `first_steps` in an environment of each row, prints the rows as it goes, and writes docs/install.md.
-Pythons that are not on this machine are named and left out.
+A Python that uv can neither find nor fetch is a row that failed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _tried(row: Row, wheel: Path, directory: Path) -> tuple[str, list[str]]:
         errors = first_steps(python, directory, *steps)
         release = run(python, "-c", "import platform; print(platform.python_version())").strip()
     except Failed as e:
-        return f"| {row.python} | {row.extras} | {kind} | not installed |", [str(e)]
+        empty = " | ".join([row.python, row.extras or "none", kind, *[""] * len(_SHOWN), "no", "", ""])
+        return f"| {empty} |", [str(e)]
     cells = [versions.get(name, "") for name in _SHOWN]
     results = [
         ("" if step not in errors else "no" if errors[step] else "yes")

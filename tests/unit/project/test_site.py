@@ -11,7 +11,7 @@ import pytest
 
 import kafkalog_broker
 import pyspark_kafkalog as kafkalog
-from docs.api_reference import GROUPS
+from docs.api_reference import GROUPS, api_reference
 from docs.site import NAVIGATION, build
 from pyspark_kafkalog import decoding
 
@@ -62,6 +62,20 @@ def test_the_reference_has_each_public_name_in_one_chapter() -> None:
     assert len(grouped) == len(set(grouped))
     errors = set(kafkalog.__all__) - set(grouped) - {"__version__"}
     assert [name for name in errors if not issubclass(getattr(kafkalog, name), Exception)] == []
+
+
+def test_a_signature_is_shown_as_it_is_written() -> None:
+    assert """```python
+load(
+    spark: SparkSession | None,
+    *,
+    name: str,
+    offsets: str | os.PathLike[str],
+    on_pending: str = 'replay',
+    receipts: bool = True,
+    **options: object,
+) -> Load
+```""" in api_reference()
 
 
 @pytest.mark.long("builds the site")

@@ -27,6 +27,29 @@ def test_the_dashboard_shows_every_metric_of_a_load(tmp_path: Path) -> None:
     assert shown == {name for name in exported if not name.endswith("_created")} - {"kafkalog_load_number"}
 
 
+def test_what_is_not_known_is_left_out_and_a_file_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "d"
+    place.mkdir()
+    metrics = LoadMetrics("flights", place / "f.prom", ManualClock())
+    metrics.failed()
+    text = (place / "f.prom").read_text()
+    assert 'kafkalog_load_failed{load="flights"} 1.0' in text
+    assert "success_timestamp_seconds{" not in text
+    (place / "f.prom").unlink()
+    place.rmdir()
+    metrics.ended(1.0, records=1, size_bytes=1, lag=0)
+    assert "the metrics of load flights were not written" in caplog.text
+
+
+def test_a_file_that_is_none_of_ours_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "f.prom"
+    file.write_text("no metrics { here")
+    LoadMetrics("flights", file, ManualClock()).failed()
+    assert 'kafkalog_load_failures_total{load="flights"} 1.0' in file.read_text()
+
+
 def test_a_directory_that_is_not_there_is_told_before_a_load(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="there is no directory"):
         LoadMetrics("flights", tmp_path / "none" / "f.prom")

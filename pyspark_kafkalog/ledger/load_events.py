@@ -1,8 +1,8 @@
 """OpenLineage events of a load: which topics went into which tables, and how it ended.
 
 They are sent if the package openlineage-python is installed and configured: by variables whose names begin
-with ``OPENLINEAGE``, or by a file ``openlineage.yml``. Names of datasets follow OpenLineage's naming rules:
-a topic is ``kafka://host:port`` and its name, a table its store and its path.
+with ``OPENLINEAGE``, or by a file ``openlineage.yml``. A topic is ``kafka://host:port`` and its name, a table
+its store and its path.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.ledger.commit import Commit, LoadOutput
 
 log = logging.getLogger(__name__)
@@ -23,10 +24,10 @@ log = logging.getLogger(__name__)
 _NAMESPACE = "OPENLINEAGE_NAMESPACE"  # OpenLineage's own name for the namespace of jobs
 _DEFAULT_NAMESPACE = "kafkalog"
 _PRODUCER = "urn:pyspark-kafkalog"
-_FILES = (Path("openlineage.yml"), Path("~/.openlineage/openlineage.yml"))
+_FILES = ("openlineage.yml", "~/.openlineage/openlineage.yml")
 
 
-class Lineage:
+class LoadEvents:
     """*Not thread-safe.* The events of one run. A failure to send them is logged, and no load fails of it."""
 
     def __init__(self, name: str, run: str, servers: str, topics: Iterable[str]) -> None:
@@ -40,27 +41,36 @@ class Lineage:
 
     def completed(self, commit: Commit) -> None:
         self._send("COMPLETE", commit.outputs)
+        self._close()
 
     def failed(self, error: BaseException) -> None:
         self._send("FAIL", error=error)
+        self._close()
 
     def kept(self) -> None:
         """The load ended without a commit, as its program wanted."""
         self._send("ABORT")
+        self._close()
 
     def _send(
         self, state: str, outputs: Iterable[LoadOutput] = (), *, error: BaseException | None = None
     ) -> None:
         if self._client is None:
             return
+        try:
+            self._client.emit(self._event(state, outputs, error))
+        except Exception as e:  # whatever the transport raises
+            log.warning("the OpenLineage event %s of load %s was not sent: %s", state, self._name, e)
+
+    def _event(self, state: str, outputs: Iterable[LoadOutput], error: BaseException | None) -> Any:
         from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import error_message_run
 
         facets: dict[str, Any] = {}
         if error is not None:
-            text = f"{type(error).__name__}: {error}"
+            text = masked(f"{type(error).__name__}: {error}")
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(text, "python")
-        event = RunEvent(
+        return RunEvent(
             eventType=RunState[state],
             eventTime=datetime.now(timezone.utc).isoformat(),
             run=Run(self._run, facets),
@@ -69,16 +79,20 @@ class Lineage:
             outputs=[_dataset(output) for output in outputs],
             producer=_PRODUCER,
         )
+
+    def _close(self) -> None:
+        if self._client is None:
+            return
         try:
-            self._client.emit(event)
-        except Exception as e:  # whatever the transport raises
-            log.warning("the OpenLineage event %s of load %s was not sent: %s", state, self._name, e)
+            self._client.close()  # some transports send late
+        except Exception as e:
+            log.warning("OpenLineage events of load %s may be missing: %s", self._name, e)
 
 
 def _client() -> Any:
     """OpenLineage's client; None where it is not installed, or nobody said where events go."""
     named = [name for name in os.environ if name.startswith("OPENLINEAGE") and name != _NAMESPACE]
-    if not named and not any(file.expanduser().exists() for file in _FILES):
+    if not named and not any(map(_is_there, _FILES)):
         return None
     try:
         from openlineage.client import OpenLineageClient
@@ -88,8 +102,15 @@ def _client() -> Any:
     try:
         return OpenLineageClient()
     except Exception as e:  # whatever is wrong with its configuration
-        log.warning("no OpenLineage events are sent: %s", e)
+        log.warning("no OpenLineage events are sent: %s", masked(str(e)))
         return None
+
+
+def _is_there(file: str) -> bool:
+    try:
+        return Path(file).expanduser().exists()
+    except (OSError, RuntimeError):  # a directory that one may not read, or no home
+        return False
 
 
 def _dataset(output: LoadOutput) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker
 from pyspark_kafkalog.ledger.commit import LoadOutput
-from pyspark_kafkalog.ledger.lineage import dataset_name
+from pyspark_kafkalog.ledger.load_events import _client, dataset_name
 from tests.support.datasource.spark_topics import Topic
 from tests.support.loads.local_lake import FileLake
 from tests.support.protocol.raw_client import RawClient
@@ -82,11 +82,21 @@ def test_a_load_does_not_fail_of_a_receiver_that_is_away(
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", "http://127.0.0.1:1")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__RETRY", '{"total": 0}')
     assert lake.run().number == 1
-    said = [each.getMessage() for each in caplog.records if each.name == "pyspark_kafkalog.ledger.lineage"]
+    said = [
+        each.getMessage() for each in caplog.records if each.name == "pyspark_kafkalog.ledger.load_events"
+    ]
     assert [text.partition(" of load events was not sent: ")[0] for text in said] == [
         "the OpenLineage event START",
         "the OpenLineage event COMPLETE",
     ]
+
+
+def test_a_configuration_that_cannot_be_looked_for_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: Path) -> bool:
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr("pyspark_kafkalog.ledger.load_events.Path.exists", denied)
+    assert _client() is None
 
 
 def test_a_wrong_configuration_is_told_and_nothing_else_happens(
@@ -109,7 +119,7 @@ def test_a_wrong_configuration_is_told_and_nothing_else_happens(
         ("dw.flights", {}, ("kafkalog", "dw.flights")),
     ],
 )
-def test_tables_have_the_names_that_openlineage_gives_them(
+def test_a_table_is_named_by_its_store_and_its_path(
     path: str, evidence: dict[str, str | int], names: tuple[str, str]
 ) -> None:
     assert dataset_name(LoadOutput(path, evidence=evidence)) == names
