@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark_kafkalog as kafkalog
@@ -34,16 +36,21 @@ def spark_session(master: str = "local[*]") -> SparkSession:
 
 @contextmanager
 def _standard_error_in_a_file() -> Iterator[None]:
-    """What the JVM writes, now and later, is not shown, unless it does not start."""
-    with tempfile.TemporaryFile() as log:
-        own = os.dup(2)
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            log.seek(0)
-            os.write(own, log.read())
-            raise
-        finally:
-            os.dup2(own, 2)
-            os.close(own)
+    """What the JVM writes, now and later, stays out of the demo; the file is kept if the demo fails."""
+    log, name = tempfile.mkstemp(prefix="flights-spark-", suffix=".log")
+    atexit.register(_ended, name)
+    own = os.dup(2)
+    os.dup2(log, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(log)
+
+
+def _ended(log: str) -> None:
+    if hasattr(sys, "last_value"):  # an exception has ended this process
+        sys.stderr.write(f"Spark's log: {log}\n")
+    else:
+        Path(log).unlink()

@@ -351,11 +351,6 @@ class Loads:
         compact_tables(spark, paths, self.offsets)
         collect_garbage(ledger, keep=1, older_than=KEPT_FOR, catalog=self.catalog, is_quiet=True)
 
-    def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
-        load, seconds = self._loaded(spark)
-        tell(load, seconds)
-        self._note(load.ledger, load, seconds)
-
     @contextmanager
     def _failures_counted(self) -> Iterator[None]:
         try:
@@ -372,11 +367,11 @@ class Loads:
         if head is not None:
             self.metrics.is_at(head.number, head.created)
         plan, commit = (None, None) if load is None else (load.plan, load.commit)
-        left = 0 if plan is None else sum(max(0, p.latest - p.end) for p in plan.partitions if p.latest >= 0)
         records, count = (0, 0) if commit is None else (commit.records, commit.bytes)
+        left = 0 if plan is None else plan.left
         self.metrics.ended(seconds, records=records, size_bytes=count, lag=left)
 
-    def _loaded(self, spark: SparkSession | None) -> tuple[Load, float]:
+    def _run(self, spark: SparkSession | None, tell: Callable[[Load, float], None]) -> None:
         from pyspark_kafkalog.loads.load import load as begin_load
 
         began, now = time.monotonic(), datetime.now(timezone.utc)
@@ -388,7 +383,9 @@ class Loads:
                     words(f"replaying load {load.number}, planned {load.plan.created}, not committed")
                 with _following(load, load.plan):
                     load.write(self.new_target())
-        return load, time.monotonic() - began
+        seconds = time.monotonic() - began
+        tell(load, seconds)
+        self._note(load.ledger, load, seconds)
 
 
 @contextmanager
@@ -526,8 +523,6 @@ def report_line(load: Load, seconds: float) -> None:
             )
         speed = f"{commit.records / max(seconds, 0.001):,.0f} records/s"
         typer.echo(f"load {commit.number}: {counted(commit.records, 'record')}{files}, {speed}: {out.place}")
-    left = sum(max(0, p.latest - p.end) for p in plan.partitions if p.latest >= 0)
-    if left:
-        typer.echo(
-            f"load {commit.number}: {counted(left, unit_of(plan.partitions[0].key))} left for later loads"
-        )
+    if plan.left:
+        left = counted(plan.left, unit_of(plan.partitions[0].key))
+        typer.echo(f"load {commit.number}: {left} left for later loads")

@@ -117,6 +117,11 @@ class Plan(LedgerRecord):
         )
 
     @property
+    def left(self) -> int:
+        """Offsets that the logs have and the plan leaves for later loads, as far as their ends are known."""
+        return sum(max(0, p.latest - p.end) for p in self.partitions if p.latest != UNKNOWN)
+
+    @property
     def starts(self) -> dict[TopicPartition, Position]:
         starts = {p.key: p.start for p in self.partitions}
         return {key: replace(at, next=starts[key]) for key, at in self.positions.items()}

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tarfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,6 +57,16 @@ def problems_of(wheel: Path, sdist: Path) -> list[str]:
     return found
 
 
+def sizes_in(interpreter: Path) -> Counter[str]:
+    """Bytes of each package of an environment."""
+    (packages,) = interpreter.parent.parent.glob("lib/python*/site-packages")
+    files = (file for file in packages.rglob("*") if file.is_file())
+    found: Counter[str] = Counter()
+    for file in files:
+        found[file.relative_to(packages).parts[0]] += file.stat().st_size
+    return found
+
+
 def main() -> int:
     shutil.rmtree(DIST, ignore_errors=True)
     try:
@@ -67,7 +78,9 @@ def main() -> int:
             with TemporaryDirectory() as directory:
                 interpreter = installed(Path(directory) / "venv", wheel, extras=extras, python=sys.executable)
                 errors = first_steps(interpreter, Path(directory), *steps)
-            print(f"[{extras}]: {', '.join(errors)} tried")
+                sizes = sizes_in(interpreter)
+            largest = ", ".join(f"{name} {size // 10**6}" for name, size in sizes.most_common(4))
+            print(f"[{extras}]: {sum(sizes.values()) // 10**6} MB ({largest}); tried {', '.join(errors)}")
             problems += [f"[{extras}] {step}: {error}" for step, error in errors.items() if error]
     except Failed as e:
         problems = [str(e)]
