@@ -48,9 +48,15 @@ def installed(
     """
     uv("venv", "--clear", "--python", python, directory)
     interpreter = directory / "bin" / "python"
-    wanted = f"pyspark-kafkalog{f'[{extras}]' if extras else ''} @ {wheel.as_uri()}"
-    resolution = ["--resolution", "lowest-direct"] if lowest else []
-    uv("pip", "install", "--python", interpreter, *resolution, wanted, *others)
+    install = ("pip", "install", "--python", interpreter)
+    if lowest:
+        # Of a wheel that is named alone, all that it asks for would count as indirect, and be the newest.
+        named = [word for extra in extras.split(",") for word in ("--extra", extra)]
+        asked = ("--requirements", ROOT / "pyproject.toml", *named, *others)
+        uv(*install, "--resolution", "lowest-direct", *asked)
+        uv(*install, "--no-deps", wheel)
+    else:
+        uv(*install, f"pyspark-kafkalog{f'[{extras}]' if extras else ''} @ {wheel.as_uri()}", *others)
     return interpreter
 
 
