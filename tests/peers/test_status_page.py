@@ -120,8 +120,8 @@ def test_the_numbers_are_those_of_the_server() -> None:
             ["views", "21 offline", "7", "70 B", "0"],
         ]
         assert page.rows("groups") == [
-            ["board", "Stable", "2", "600", "", "flights"],
-            ["far", "Empty", "0", "–", "", "flights"],
+            ["board", "Stable", "2", "600", "about 2 s", "", "flights"],
+            ["far", "Empty", "0", "–", "–", "", "flights"],
         ]
         open_topic(page, "flights")
         rows = page.rows("partitions")
