@@ -34,7 +34,7 @@ ROWS = [
     Row("3.12", "spark,fast", "pyspark==4.2.*"),
     Row("3.12", "spark,fast"),
     Row("3.13", "spark,fast"),
-    Row("3.13", "arrow", lowest=True),
+    Row("3.10", "arrow", lowest=True),
     Row("3.13", ""),
 ]
 
