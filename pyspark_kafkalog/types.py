@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 import uuid
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
+
+import msgspec
 
 NO_TIMESTAMP = -1
 """Timestamp of a record without one."""
@@ -22,6 +24,11 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2
 """Spark's placeholders in offset JSON for the end and the beginning of a partition."""
+
+
+PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"  # Kafka 0.7's protocol, and today's, used since 0.8
+
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 class TimestampType(IntEnum):
@@ -62,8 +69,7 @@ Header = tuple[str, "bytes | None"]
 """Name (may repeat) and value of a record's header."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """A message read from a log of any generation. ``next_offset`` is where reading continues: ``offset + 1``
     since 0.8, the next frame in 0.7. ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`.
     """
@@ -77,14 +83,29 @@ class Record:
     headers: tuple[Header, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(msgspec.Struct, frozen=True):
     """A message to write; ``timestamp`` is in milliseconds since the epoch, or `NO_TIMESTAMP`."""
 
     value: bytes | None
     key: bytes | None = None
     timestamp: int = NO_TIMESTAMP
     headers: tuple[Header, ...] = ()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[ipv6]:port``. Raises `ValueError`."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
+    if not (colon and host and _PORT.fullmatch(port) and 1 <= int(port) <= 65535):
+        raise ValueError(f"{text!r} is not host:port")
+    return host, int(port)
+
+
+def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
+    return tuple(parse_address(part) for part in text.split(",") if part.strip())
 
 
 def encode_id(value: uuid.UUID) -> str:

@@ -6,7 +6,9 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from pyspark_kafkalog.classic.consumer.consumer_connector import ConsumerConnector
 from pyspark_kafkalog.classic.consumer.stream import (
@@ -35,8 +37,7 @@ class NotMirrored(KafkaError):
     """Messages were not delivered to the target; the sources commit nothing more."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceProgress:
+class SourceProgress(msgspec.Struct, frozen=True):
     """Read from a source since the start; bytes are those of keys and values.
 
     ``lag`` is in bytes in 0.7, else offsets; None if unknown.

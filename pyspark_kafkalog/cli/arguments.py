@@ -10,20 +10,20 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 import typer
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, parse_iso_time
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07
-from pyspark_kafkalog.config.client_config import ClientConfig, parse_addresses
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import masked, parse_layers
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.errors import (
@@ -38,8 +38,10 @@ from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_BROKER,
+    PROTOCOL_07,
     IsolationLevel,
     TopicPartition,
+    parse_addresses,
 )
 
 if TYPE_CHECKING:
@@ -247,18 +249,15 @@ _TIMESTAMP = "timestamp:"
 _MAX_INT64 = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(msgspec.Struct, frozen=True):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Back:
+class Back(msgspec.Struct, frozen=True):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
+class Time(msgspec.Struct, frozen=True):
     """The first record at or after a time in milliseconds; -2 is earliest, -1 latest, as in ListOffsets."""
 
     timestamp_ms: int

@@ -22,7 +22,6 @@ from pyspark_kafkalog.client.groups import committed_offsets, describe_group, li
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK
-from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError
 from pyspark_kafkalog.protocol.api.cluster import DescribeLogDirsRequest
 from pyspark_kafkalog.status.page_data import busiest, furthest_behind, problems_of
@@ -38,7 +37,13 @@ from pyspark_kafkalog.status.snapshot import (
     lag_of,
     rates_between,
 )
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition, encode_id
+from pyspark_kafkalog.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    PROTOCOL_08,
+    TopicPartition,
+    encode_id,
+)
 
 if TYPE_CHECKING:
     from pyspark_kafkalog.ledger.ledger import Ledger

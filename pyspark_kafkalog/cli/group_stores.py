@@ -27,13 +27,13 @@ from pyspark_kafkalog.client.groups import (
     describe_group,
     list_groups,
 )
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08, ConnectorConfig
+from pyspark_kafkalog.config.classic_config import ConnectorConfig
 from pyspark_kafkalog.config.definition import parse
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import SourceCluster
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError, UnknownTopicOrPartition
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import PROTOCOL_07, PROTOCOL_08, TopicPartition
 from pyspark_kafkalog.zookeeper import registries
 from pyspark_kafkalog.zookeeper.paths import layout_of
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession, session_of

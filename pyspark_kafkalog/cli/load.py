@@ -12,11 +12,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from pyspark_kafkalog.cli.arguments import (
@@ -285,8 +286,7 @@ def target_of(
     return FileTable(to, TaskFiles(layout, RowFunctions()))
 
 
-@dataclass(frozen=True, slots=True)
-class Loads:
+class Loads(msgspec.Struct, frozen=True):
     """A load that can be run again and again; each time needs a ``new_target``."""
 
     name: str

@@ -33,7 +33,6 @@ from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.groups import committed_offsets, list_groups
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.clock import utc_text
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
@@ -44,6 +43,7 @@ from pyspark_kafkalog.types import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     NO_BROKER,
+    PROTOCOL_07,
     IsolationLevel,
     TopicPartition,
     encode_id,

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_at
@@ -66,18 +67,16 @@ _DEFAULTS_VERSION = 4  # since this version of CreateTopics brokers have default
 _TOPIC_STATES_VERSION = 6  # since this version DeleteTopics has structs instead of a list of names
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A topic to create; -1 is the broker's default (for partitions since Kafka 2.4)."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct, frozen=True):
     """One property; ``value`` is None if unset or secret."""
 
     value: str | None
@@ -349,8 +348,7 @@ def _check_acls(doing: str, operation: str, results: Iterable[Any]) -> None:
 ONGOING = "Ongoing"
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionListing:
+class TransactionListing(msgspec.Struct, frozen=True):
     """A transactional id; ``state`` is Empty, Ongoing, Prepare... or Complete... (Commit or Abort)."""
 
     transactional_id: str
@@ -358,8 +356,7 @@ class TransactionListing:
     producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(msgspec.Struct, frozen=True):
     """A transactional id at its coordinator; ``started_ms`` is None without an open transaction."""
 
     transactional_id: str

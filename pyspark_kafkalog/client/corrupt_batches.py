@@ -7,8 +7,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.fetcher import Fetched, PartitionFetcher
@@ -37,8 +39,7 @@ Decode = Callable[[memoryview, int, int, AbortedTransactions, ExpectedOffsets, i
 ``[start, end)`` and the next offset; raises `CORRUPT`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Detour(Generic[T]):
+class Detour(msgspec.Struct, Generic[T], frozen=True):
     """*Not thread-safe: belongs to one reader*, and uses its cluster."""
 
     cluster: Cluster

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeVar, Union
 
+import msgspec
+
 from pyspark_kafkalog.client.connection import REACHED, Address, Connection, ConnectionPool
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
@@ -70,8 +72,7 @@ class ReadReplica(NamedTuple):
     rack: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(msgspec.Struct, frozen=True):
     """``leader`` is a node id or `NO_LEADER`; ``replicas`` include brokers that are down."""
 
     leader: int
@@ -79,8 +80,7 @@ class PartitionMetadata:
     replicas: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+class TopicMetadata(msgspec.Struct, frozen=True):
     """One topic; ``error`` says why there are no partitions."""
 
     name: str
@@ -90,8 +90,7 @@ class TopicMetadata:
     is_internal: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
+class ClusterMetadata(msgspec.Struct, frozen=True):
     """One view of the cluster. Immutable: a refresh creates a new one."""
 
     cluster_id: str | None

@@ -10,6 +10,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import NO_LEADER, Cluster, ReadReplica
 from pyspark_kafkalog.client.fetch_session import fetch_topics
@@ -48,8 +50,7 @@ _CONSUMER = -1
 _EMPTY_ANSWERS = 3  # in a row; after more it is not throttling: the broker finds no data at this offset
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(msgspec.Struct, frozen=True):
     """One response, with whole entries: the first may begin before ``offset``, the last may be cut.
 
     A corrupt first entry is left to decoding. ``data`` is valid until the next but one response. ``aborted``
@@ -81,8 +82,7 @@ class _FetchInFlight:
     """Whether its answer is of several partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstAnswer:
+class FirstAnswer(msgspec.Struct, frozen=True):
     """What `fetch_first` has of one partition, for its `PartitionFetcher`."""
 
     flight: _FetchInFlight

@@ -5,8 +5,9 @@ Functions take a `Cluster`, or ``bootstrap.servers`` for a single call.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.discovery import Cluster, Where, by_topic, cluster_at
@@ -81,8 +82,7 @@ def find_coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline
     return int(found.node_id)
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(msgspec.Struct, frozen=True):
     """A group's next offset in a partition; ``leader_epoch`` is -1 if unknown."""
 
     offset: int
@@ -94,8 +94,7 @@ def committable(given: int | CommittedOffset, metadata: str = "") -> CommittedOf
     return given if isinstance(given, CommittedOffset) else CommittedOffset(given, -1, metadata)
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(msgspec.Struct, frozen=True):
     """The member that commits; by default none. With KIP-848 the generation is the member epoch."""
 
     member_id: str = ""
@@ -106,8 +105,7 @@ class Committer:
 OUTSIDE = Committer()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(msgspec.Struct, frozen=True):
     """A group and its committing member; a coordinator refuses a member that was replaced."""
 
     group: str
@@ -117,8 +115,7 @@ class GroupMetadata:
 DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(msgspec.Struct, frozen=True):
     """A group. ``protocol_type`` is empty if it only has offsets, ``state`` before Kafka 2.6, and ``kind``
     ("classic", "consumer") before 3.8.
     """
@@ -129,8 +126,7 @@ class GroupListing:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(msgspec.Struct, frozen=True):
     """A member; ``target`` is the assignment that a "consumer" group's member is moving to."""
 
     member_id: str
@@ -141,8 +137,7 @@ class MemberDescription:
     target: tuple[TopicPartition, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(msgspec.Struct, frozen=True):
     """A group; ``protocol`` is its strategy. State "Empty" has only offsets, "Dead" does not exist."""
 
     group: str

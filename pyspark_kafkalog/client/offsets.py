@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from pyspark_kafkalog.client.discovery import Cluster, Leader, by_topic
 from pyspark_kafkalog.client.retry import Deadline
@@ -29,8 +30,7 @@ _SINGLE_SINCE, _ISOLATION_SINCE, _MAX_TIMESTAMP_VERSION = 1, 2, 7
 """ListOffsets since these versions: one offset, by record times; isolation levels; `MAX_TIMESTAMP`."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndTimestamp:
+class OffsetAndTimestamp(msgspec.Struct, frozen=True):
     """Result of a look-up; -1 if there is none. ``timestamp`` is in milliseconds."""
 
     offset: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.client_config import ClientConfig
@@ -51,8 +52,7 @@ class Deadline:
         return Deadline(min(self._at, self._clock.monotonic() + seconds), self._clock)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """Waits double and vary by a fifth, so that clients do not return to a restarted broker all at once."""
 
     backoff_ms: int = 100

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 import pyarrow as pa
 
 from pyspark_kafkalog.columnar import column_types
@@ -121,8 +122,7 @@ KAFKA_07 = Generation(
 requested offset, and an entry belongs to the range in which it begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(msgspec.Struct, frozen=True):
     """One fetch answer as Arrow. ``next_offset``, where reading continues, may be inside the answer if the
     rest would take too much memory. If it equals the requested offset, not even one batch was whole.
     """

@@ -26,7 +26,6 @@ from pyspark_kafkalog.formats.legacy import (
     verify_entry,
 )
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets, frames
-from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.types import Record, TimestampType
 
 RUN_BYTES = 256 << 10  # length of one walk, so that its bytes are still in the cache when columns are made
@@ -89,7 +88,7 @@ def records(block: Block) -> list[Record]:
                 time, kind = block.timestamp, TimestampType.LOG_APPEND_TIME
             offset, own_key = block.base_offset + header.offset, None if key is None else bytes(key)
             own_value = None if value is None else bytes(value)
-            found.append(quick_record(offset, offset + 1, time, kind, own_key, own_value))
+            found.append(Record(offset, offset + 1, time, kind, own_key, own_value))
         pos += header.size
     return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig, check_release, parse_address
+from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig, check_release
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     Check,
@@ -32,9 +32,7 @@ from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.formats.compression import Codec
 from pyspark_kafkalog.formats.v07 import CODECS as CODECS_07
-from pyspark_kafkalog.types import IsolationLevel
-
-PROTOCOL_07, PROTOCOL_08 = "0.7", "0.8"  # Kafka 0.7's protocol, and today's, used since 0.8
+from pyspark_kafkalog.types import PROTOCOL_07, PROTOCOL_08, IsolationLevel, parse_address
 
 
 class BrokerAddress(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,26 +24,7 @@ from pyspark_kafkalog.config.definition import (
 from pyspark_kafkalog.config.security_config import MECHANISMS, ProvidersConfig, SaslConfig, TlsConfig
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.protocol.exchange import RELEASES, release_of
-from pyspark_kafkalog.types import IsolationLevel
-
-_PORT = re.compile(r"[0-9]{1,5}")
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[ipv6]:port``. Raises `ValueError`."""
-    host, colon, port = text.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address is written [address]:port")
-    if not (colon and host and _PORT.fullmatch(port) and 1 <= int(port) <= 65535):
-        raise ValueError(f"{text!r} is not host:port")
-    return host, int(port)
-
-
-def parse_addresses(text: str) -> tuple[tuple[str, int], ...]:
-    return tuple(parse_address(part) for part in text.split(",") if part.strip())
-
+from pyspark_kafkalog.types import IsolationLevel, parse_addresses
 
 _old_release = Check(
     f"one of {', '.join(RELEASES)}, with or without a patch level (0.8.2.2)",

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from pyspark_kafkalog.config.classic_config import (
-    PROTOCOL_07,
-    PROTOCOL_08,
     ClassicProducerConfig,
     ConnectorConfig,
 )
@@ -31,6 +31,7 @@ from pyspark_kafkalog.config.definition import (
 )
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import PROTOCOL_07, PROTOCOL_08
 
 C = TypeVar("C", bound=Config)
 
@@ -169,8 +170,7 @@ TARGET_07_LEFT_OUT = {
 _CODEC_FIELDS = ("compression_type", "compression_codec")
 
 
-@dataclass(frozen=True, slots=True)
-class Mirroring:
+class Mirroring(msgspec.Struct, frozen=True):
     mirror: MirrorConfig
     sources: Mapping[str, Source]
     target: Target

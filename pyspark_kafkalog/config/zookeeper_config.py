@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark_kafkalog.config.client_config import parse_addresses
 from pyspark_kafkalog.config.definition import (
     INT_MAX,
     Check,
@@ -21,6 +20,7 @@ from pyspark_kafkalog.config.definition import (
 from pyspark_kafkalog.config.properties import load_properties
 from pyspark_kafkalog.config.security_config import TLS_VERSIONS, ProvidersConfig, tls_versions
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import parse_addresses
 
 SESSION_TIMEOUT_MS = 6_000
 CONNECTION_TIMEOUT_MS = 6_000

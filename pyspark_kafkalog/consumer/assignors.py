@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import cycle
+
+import msgspec
 
 from pyspark_kafkalog.config.client_config import COOPERATIVE, RANGE, ROUNDROBIN, STICKY
 from pyspark_kafkalog.types import TopicPartition
@@ -18,8 +19,7 @@ Counts = Mapping[str, int]  # partition counts of the existing topics
 Shares = dict[str, list[TopicPartition]]  # partitions by member id; includes members without any
 
 
-@dataclass(frozen=True, slots=True)
-class Subscriber:
+class Subscriber(msgspec.Struct, frozen=True):
     """A member as the leader sees it. ``owned`` is its assignment in ``generation``."""
 
     member_id: str

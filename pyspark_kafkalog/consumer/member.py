@@ -9,9 +9,10 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from pyspark_kafkalog.client.discovery import TopicMetadata
 from pyspark_kafkalog.client.groups import Committer
@@ -36,8 +37,7 @@ class PartitionChange(Enum):
     LOST = "lost"  # others may already own them. These are all of the member's partitions
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(msgspec.Struct, frozen=True):
     """Partitions that the program gets or gives up. ``owned`` are all it has afterwards."""
 
     change: PartitionChange

@@ -13,12 +13,13 @@ import re
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
+
+import msgspec
 
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
 
@@ -115,8 +116,7 @@ class RegistryError(KafkaError):
     """The schema registry cannot be reached, or its answer is invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """A schema's text and those it refers to, dependencies first."""
 
     text: str

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
+
+import msgspec
 
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRecord
 from pyspark_kafkalog.formats.base import Buffer, Frame, crc32c, read_varint, read_varlong
@@ -59,8 +60,7 @@ _LEADER_EPOCH_POSITION = 12
 _MAX_TIMESTAMP_POSITION = 35
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(msgspec.Struct, frozen=True):
     base_offset: int
     batch_length: int
     partition_leader_epoch: int

@@ -35,7 +35,6 @@ from pyspark_kafkalog.formats.compression import (
     lz4_frame_for_message_set,
     lz4_frame_with_checksum,
 )
-from pyspark_kafkalog.formats.record import quick_record
 from pyspark_kafkalog.types import NO_TIMESTAMP, NewRecord, Record, TimestampType
 
 MAGICS = (0, 1)
@@ -452,7 +451,7 @@ class LegacyFormat:
             key = None if message.key is None else bytes(message.key)
             value = None if message.value is None else bytes(message.value)
             kind = message.timestamp_type
-            yield quick_record(message.offset, end, message.timestamp, kind, key, value)
+            yield Record(message.offset, end, message.timestamp, kind, key, value)
             message = following
 
     def times(self, buf: memoryview, frame: Frame, *, max_bytes: int) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.errors import DamagedRecord, IncompleteLoad, LoadError, ReceiptMismatch
 from pyspark_kafkalog.ledger.commit import COMPACT, FILE_FORMATS, Commit, LoadOutput
 from pyspark_kafkalog.ledger.plan import Plan, PlannedRange, Position, unsorted
@@ -35,7 +34,7 @@ from pyspark_kafkalog.ledger.records import (
     summary_name,
 )
 from pyspark_kafkalog.ledger.stores.store import Store, at_once, side_by_side
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import PROTOCOL_08, TopicPartition
 
 logger = logging.getLogger(__name__)
 

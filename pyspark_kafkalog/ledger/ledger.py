@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import (
     DamagedRecord,
     ForeignCluster,
@@ -55,6 +54,7 @@ from pyspark_kafkalog.ledger.records import (
 from pyspark_kafkalog.ledger.rewind import Rewind, rewinding_to_commit
 from pyspark_kafkalog.ledger.stores.locations import check_store, open_store
 from pyspark_kafkalog.ledger.stores.store import CachingStore, Store, SubStore, at_once, side_by_side
+from pyspark_kafkalog.types import PROTOCOL_07, PROTOCOL_08
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ load, ``<offsetsPath>/<loadName>/dead/load=00000042/``, published by its commit.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, overload
+
+from msgspec.structs import replace
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, TooManyDead
 from pyspark_kafkalog.ledger.commit import ORC, PARQUET, LoadOutput

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.errors import LoadError
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What to write, and for which load. With ``is_whole`` the rows are exactly the load's, to be counted
     against receipts: ``frame``, which is None without Spark, or what tasks on ``engine`` read from
     ``source``. ``before``: this block's earlier outputs.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+import msgspec
 
 from pyspark_kafkalog.clock import utc_text
 from pyspark_kafkalog.errors import LoadError, LostRace
@@ -26,8 +27,7 @@ _TEMPORARY = "_temporary"
 """Spark's committer keeps the files of tasks here; a killed driver leaves it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removable:
+class Removable(msgspec.Struct, frozen=True):
     """Removable files of the table at ``location``: ``unlisted`` in commits up to ``head``, or ``replaced``
     by ``compactions``; ``directories`` hold nothing else. ``refused`` says why nothing may be removed.
     """

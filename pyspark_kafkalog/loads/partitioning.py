@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+
+import msgspec
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.loads import output_files
@@ -39,8 +40,7 @@ _ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 """``ExternalCatalogUtils.charToEscape`` of Spark."""
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
+class Partitioning(msgspec.Struct, frozen=True):
     """The days (with ``grain="hour"`` also hours, in UTC) of column ``time``, then ``columns``."""
 
     columns: tuple[str, ...] = ()

@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from msgspec import structs
+
 from pyspark_kafkalog.datasource.batch.load_reader import LoadInputPartition, LoadReader
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.ledger import Ledger
@@ -36,7 +38,7 @@ class RangeTasks:
         """The tasks of a load, which also read the columns ``more``."""
         if work.source.load is None:
             raise LoadError("the options have no loadName")
-        mine = replace(work.source.load, plan=work.plan.number, run=work.run)
+        mine = structs.replace(work.source.load, plan=work.plan.number, run=work.run)
         columns = dict.fromkeys((*work.source.row_columns, *more))
         reader = LoadReader(work.source, tuple(columns), mine)
         return cls(

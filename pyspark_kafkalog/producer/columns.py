@@ -10,6 +10,8 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
+
 from pyspark_kafkalog.columnar.kernel_cache import Kernel, KernelName, kernel
 from pyspark_kafkalog.errors import InvalidRecord, KafkaError
 from pyspark_kafkalog.producer import encoder
@@ -52,8 +54,7 @@ class Kernels:
 KERNELS = Kernels()
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(msgspec.Struct, frozen=True):
     """*Immutable.* Start and length of each cell in a column's data; length -1 is null."""
 
     column: Any  # keeps the memory alive

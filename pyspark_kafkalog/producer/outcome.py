@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+import msgspec
 
 from pyspark_kafkalog.client.retry import RetryPolicy
 from pyspark_kafkalog.config.producer_config import ProducerConfig
@@ -39,8 +40,7 @@ _MOVED = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeHandler:
+class OutcomeHandler(msgspec.Struct, frozen=True):
     """*Not thread-safe: the sender's thread only.* Holds no batches."""
 
     accumulator: Accumulator

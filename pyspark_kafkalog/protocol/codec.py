@@ -9,28 +9,28 @@ by `ReaderSource` and compiled on first use; a writer consists of closures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import count, groupby
 from operator import attrgetter, itemgetter
 from struct import Struct, calcsize, pack, unpack_from
 from struct import error as StructError  # noqa: N812  (it is an exception class)
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
+
+import msgspec
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest
 from pyspark_kafkalog.protocol import primitives
 from pyspark_kafkalog.protocol.primitives import ZERO_UUID, Output, Writer, write_uuid
 
-_SPEC = "wire"
 _UNSET: Any = object()
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """``(buffer, position)`` to the value there and the position after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """A type of fixed size with its ``struct`` code."""
 
     code: str
@@ -50,8 +50,7 @@ FLOAT64 = Scalar("d", 0.0)
 ERROR_CODE = Scalar("h", ErrorCode.NONE)  # an int16, read as `ErrorCode`
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(msgspec.Struct, frozen=True):
     """A type with its own writer; sizes are minimums. ``content`` is Python for the value read."""
 
     classic_bytes: int
@@ -72,18 +71,17 @@ RECORDS = Variable(4, 1, None, "buf[pos:end]", primitives.records_writer)
 """A record set: read as a slice of the frame, written as a region."""
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """A sequence of ``element``, a `Scalar`, `STRING` or struct class; a tuple in Python."""
 
     element: Any
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(msgspec.Struct, frozen=True):
     """A field of a message definition. Versions are inclusive; ``until`` None is "and later"."""
 
     type: Any
+    default: Any
     since: int
     until: int | None
     null_since: int | None
@@ -107,7 +105,7 @@ def wire(
     ignorable: bool = False,
     tag: int | None = None,
 ) -> Any:
-    """A dataclass field of a message.
+    """A field of a message.
 
     ``type`` is a type above, an `Array`, or a struct class. The default ``default`` is null if allowed, else
     0, "", (), or the struct's defaults. A field with ``tag`` is tagged in all its versions. A version without
@@ -120,7 +118,7 @@ def wire(
             default = type.default
         else:
             default = () if isinstance(type, Array) else type()
-    return field(default=default, metadata={_SPEC: FieldSpec(type, since, until, null_since, ignorable, tag)})
+    return FieldSpec(type, default, since, until, null_since, ignorable, tag)
 
 
 if TYPE_CHECKING:
@@ -132,35 +130,34 @@ else:
 
 
 @dataclass_transform(frozen_default=True)
-class _StructType(type):
+class _StructType(msgspec.StructMeta):
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
-        made = super().__new__(cls, name, bases, namespace)
-        # `dataclass` creates the class once more to give it slots.
-        return made if "__slots__" in namespace else dataclass(frozen=True, slots=True)(made)
+        rows = [(each, spec) for each, spec in namespace.items() if isinstance(spec, FieldSpec)]
+        defaults = {each: spec.default for each, spec in rows}
+        # Messages contain no cycles, so the garbage collector need not look at them.
+        return super().__new__(
+            cls, name, bases, {**namespace, **defaults, "_rows": rows}, frozen=True, gc=False
+        )
 
 
-class WireStruct(metaclass=_StructType):
-    """*Immutable.* A message or part of one: each subclass is a frozen dataclass with slots."""
+class WireStruct(msgspec.Struct, metaclass=_StructType):
+    """*Immutable.* A message or part of one: each subclass is a frozen struct of msgspec, which makes classes
+    and their values many times as fast as ``dataclass``.
+    """
 
-    __slots__ = ()
+    _rows: ClassVar[list[tuple[str, FieldSpec]]]
 
 
 FieldRow = tuple[str, FieldSpec, Any]  # name, description and default
 
 
 def specs(cls: Any) -> Iterator[FieldRow]:
-    for item in fields(cls):
-        yield item.name, item.metadata[_SPEC], item.default
+    for name, spec in cls._rows:
+        yield name, spec, spec.default
 
 
 _CODES = {int(code): code for code in ErrorCode}
 _HELPERS = primitives.bad_count, primitives.bad_length, primitives.read_length, primitives.skip_tagged_fields
-
-
-@cache
-def unfrozen(cls: Any) -> Any:
-    """Its slots, but not frozen: readers fill them by assignment and then change the class, much faster."""
-    return type(cls)(cls.__name__, cls.__bases__, {"__slots__": tuple(name for name, _, _ in specs(cls))})
 
 
 class ReaderSource:
@@ -168,22 +165,21 @@ class ReaderSource:
 
     For Produce's partitions, a struct in an array, in a flexible version::
 
-        item2 = new2()
-        item2.index, n, = unpack2(buf, pos)         # adjacent fixed sizes, and the length's first byte
+        index_1, n, = unpack2(buf, pos)             # adjacent fixed sizes, and the length's first byte
         pos += 5
         if n > 127:                                 # a longer length
             n, pos = read_length(buf, pos - 1)
         n -= 1
         end = pos + n
         if n >= 0 and end <= size:
-            item2.records = buf[pos:end]
+            records_2 = buf[pos:end]
             pos = end
         elif n == -1:
-            item2.records = None
+            records_2 = None
         else:
             raise bad_length('PartitionProduceData.records', n, size - pos)
         ...                                         # the tagged fields
-        item2.__class__ = class2
+        item2 = class2(index_1, records_2)
 
     A length or count ends a run of adjacent fields. Structs are inlined. The source depends only on the
     tables, never on a message's content.
@@ -193,6 +189,7 @@ class ReaderSource:
         self._version, self._flexible = version, flexible
         self._lines = ["def read(buf, pos):", "    size = len(buf)"]
         self._indent = 1
+        self._numbers = count(1)  # tell fields of one name in different structs apart
         self._run: list[tuple[str, str]] = []
         self._after_run: list[str] = []
         self._names: dict[str, Any] = {
@@ -312,37 +309,36 @@ class ReaderSource:
         self._null_or(f"bad_count({label!r}, n, size - pos)", target, nullable)
 
     def _struct(self, cls: Any, target: str) -> None:
-        self._end_run()
-        made = target if target.isidentifier() else f"within{len(self._names)}"
-        self._write(f"{made} = {self._named('new', unfrozen(cls))}()")
-        tagged = []
+        values, tagged = [], {}
         for name, spec, default in specs(cls):
             if not spec.exists_in(self._version):
-                self._write(f"{made}.{name} = {self._constant(default)}")
-            elif spec.tag is not None:
-                tagged.append((name, spec, default))
+                values.append(self._constant(default))
+                continue
+            value = f"{name}_{next(self._numbers)}"
+            values.append(value)
+            if spec.tag is not None:
+                tagged[value] = name, spec, default
             else:
                 nullable = spec.nullable_in(self._version)
-                self._value(spec.type, f"{cls.__name__}.{name}", f"{made}.{name}", nullable)
+                self._value(spec.type, f"{cls.__name__}.{name}", value, nullable)
         if self._flexible:
-            self._tags(cls, made, tagged)
+            self._tags(cls, tagged)
         self._end_run()
-        self._write(f"{made}.__class__ = {self._named('class', cls)}")
-        if made != target:
-            self._write(f"{target} = {made}")
+        self._write(f"{target} = {self._named('class', cls)}({', '.join(values)})")
 
-    def _tags(self, cls: Any, made: str, tagged: list[FieldRow]) -> None:
+    def _tags(self, cls: Any, tagged: dict[str, FieldRow]) -> None:
         self._fixed("B", "n")
         self._end_run()
         self._write("if n:")
         if not tagged:
             self._write("    pos = skip_tagged_fields(buf, pos - 1)")
             return
-        targets = "".join(f"{made}.{name}, " for name, _, _ in tagged)
-        read = self._named("tags", _tags_reader(cls, tagged, self._version))
-        self._write(f"    ({targets}), pos = {read}(buf, pos - 1)", "else:")
-        for name, _, default in tagged:
-            self._write(f"    {made}.{name} = {self._constant(default)}")
+        read = self._named("tags", _tags_reader(cls, list(tagged.values()), self._version))
+        self._write(
+            f"    ({''.join(f'{target}, ' for target in tagged)}), pos = {read}(buf, pos - 1)", "else:"
+        )
+        for target, (_, _, default) in tagged.items():
+            self._write(f"    {target} = {self._constant(default)}")
 
 
 def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
@@ -356,8 +352,8 @@ def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
 
     def read(buf: memoryview, pos: int) -> tuple[list[Any], int]:
         values = list(defaults)
-        count, pos = primitives.read_tag_count(buf, pos)
-        for _ in range(count):
+        tags, pos = primitives.read_tag_count(buf, pos)
+        for _ in range(tags):
             tag, pos = primitives.read_length(buf, pos)
             size, pos = primitives.read_length(buf, pos)
             end = pos + size

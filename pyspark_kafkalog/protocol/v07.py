@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any, TypeAlias
+
+import msgspec
 
 from pyspark_kafkalog.errors import ErrorCode, InvalidRequest, InvalidTopic
 from pyspark_kafkalog.protocol.exchange import Part, framed
@@ -40,8 +41,7 @@ class RequestType(IntEnum):
     OFFSETS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
+class ProduceRequest(msgspec.Struct, frozen=True):
     """Messages to append: a memoryview when read, anything with a length when written."""
 
     topic: str
@@ -49,8 +49,7 @@ class ProduceRequest:
     messages: Any
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(msgspec.Struct, frozen=True):
     """At most ``max_bytes`` of a log from ``offset`` on. A negative limit requests nothing."""
 
     topic: str
@@ -59,20 +58,17 @@ class FetchRequest:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class MultiFetchRequest:
+class MultiFetchRequest(msgspec.Struct, frozen=True):
     fetches: tuple[FetchRequest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MultiProduceRequest:
+class MultiProduceRequest(msgspec.Struct, frozen=True):
     """Several produces, handled in order; one that closes the connection ends them."""
 
     produces: tuple[ProduceRequest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsRequest:
+class OffsetsRequest(msgspec.Struct, frozen=True):
     """Segment starts at or before ``timestamp`` (ms, or one of `types`), newest first."""
 
     topic: str
@@ -81,24 +77,21 @@ class OffsetsRequest:
     max_offsets: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResponse:
+class FetchResponse(msgspec.Struct, frozen=True):
     """Log bytes as stored, the last entry perhaps cut; empty after an error."""
 
     error_code: ErrorCode
     messages: Any = b""
 
 
-@dataclass(frozen=True, slots=True)
-class MultiFetchResponse:
+class MultiFetchResponse(msgspec.Struct, frozen=True):
     """Responses to several fetches, in order. ``error_code`` applies to all; 0.7.2 never sets it."""
 
     responses: tuple[FetchResponse, ...]
     error_code: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsResponse:
+class OffsetsResponse(msgspec.Struct, frozen=True):
     error_code: ErrorCode
     offsets: tuple[int, ...] = ()
 

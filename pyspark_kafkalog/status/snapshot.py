@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pyspark_kafkalog.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
+class PartitionStatus(msgspec.Struct, frozen=True):
     """``leader`` is a broker id, -1 if offline; offsets and bytes are -1 if unknown."""
 
     number: int
@@ -21,8 +21,7 @@ class PartitionStatus:
     size_bytes: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStatus:
+class TopicStatus(msgspec.Struct, frozen=True):
     """A topic. ``partition_count`` is the total if ``partitions`` are only one broker's."""
 
     name: str
@@ -44,8 +43,7 @@ class TopicStatus:
         return sum(known) if known else -1
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(msgspec.Struct, frozen=True):
     name: str
     state: str
     member_count: int
@@ -53,8 +51,7 @@ class GroupStatus:
     topics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LoadStatus:
+class LoadStatus(msgspec.Struct, frozen=True):
     """A load at its newest commit. ``lag`` is in offsets; None if its topics are in another cluster."""
 
     name: str
@@ -65,8 +62,7 @@ class LoadStatus:
     lag: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatus:
+class BrokerStatus(msgspec.Struct, frozen=True):
     """A broker. One that is not live still owns partitions, now offline; its address is "" and -1."""
 
     id: int
@@ -76,8 +72,7 @@ class BrokerStatus:
     is_live: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """State of a cluster, or of one ``broker``'s part of it. ``problems`` are faults and failed requests."""
 
     at_ms: int
@@ -112,10 +107,9 @@ def lag_of(
     return lag if positions else None
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    partitions: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    topics: Mapping[str, float] = field(default_factory=dict)
+class Rates(msgspec.Struct, frozen=True):
+    partitions: Mapping[str, Mapping[int, float]] = msgspec.field(default_factory=dict)
+    topics: Mapping[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def total(self) -> float | None:
@@ -154,13 +148,12 @@ _SHORT_VALUES = 60  # values of a sparkline, or one more
 _LATELY = 12  # moments averaged in `History.lately`
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     at_ms: int
     rate: float | None = None
     lag: int | None = None
-    topics: Mapping[str, float] = field(default_factory=dict)
-    groups: Mapping[str, float] = field(default_factory=dict)
+    topics: Mapping[str, float] = msgspec.field(default_factory=dict)
+    groups: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 class History:

@@ -32,10 +32,11 @@ docs/operations.md says what our brokers do with them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import UUID
+
+import msgspec
 
 from pyspark_kafkalog.config.zookeeper_config import znode_name
 from pyspark_kafkalog.errors import InvalidConfig
@@ -58,8 +59,7 @@ CHANGES_KEPT = 100  # a broker that missed more changes than these reads every t
 NOBODY = -1  # owner of a partition that no broker has claimed since ZooKeeper was emptied
 
 
-@dataclass(frozen=True, slots=True)
-class TopicNode:
+class TopicNode(msgspec.Struct, frozen=True):
     """A topic. ``pending`` partitions are not created yet; ``starts`` has first offsets other than 0,
     ``epochs`` leader epochs other than 0: how many owners a partition had before.
     """
@@ -67,8 +67,8 @@ class TopicNode:
     topic_id: UUID
     owners: tuple[int, ...]
     pending: frozenset[int] = frozenset()
-    starts: Mapping[int, int] = field(default_factory=dict)
-    epochs: Mapping[int, int] = field(default_factory=dict)
+    starts: Mapping[int, int] = msgspec.field(default_factory=dict)
+    epochs: Mapping[int, int] = msgspec.field(default_factory=dict)
 
 
 class DeletedTopic(NamedTuple):
@@ -85,8 +85,7 @@ class RegistryChange(NamedTuple):
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryNode:
+class RegistryNode(msgspec.Struct, frozen=True):
     """Value of the root, which every change replaces; ``changes`` are the last ones, oldest first.
 
     ``members`` are its brokers. False marks a broker that has not yet registered the partitions it had before
@@ -95,7 +94,7 @@ class RegistryNode:
 
     registry: str
     changes: tuple[RegistryChange, ...] = ()
-    members: Mapping[int, bool] = field(default_factory=dict)
+    members: Mapping[int, bool] = msgspec.field(default_factory=dict)
 
     def after(self, change: RegistryChange, members: Mapping[int, bool] | None = None) -> RegistryNode:
         kept = (*self.changes, change)[-CHANGES_KEPT:]

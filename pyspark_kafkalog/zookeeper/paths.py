@@ -27,9 +27,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07
+import msgspec
+from msgspec.structs import force_setattr
+
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
 from pyspark_kafkalog.errors import InvalidConfig, KafkaError
+from pyspark_kafkalog.types import PROTOCOL_07
 from pyspark_kafkalog.zookeeper.topic_filters import topic_regex
 
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
@@ -102,8 +105,7 @@ class PartitionKey(NamedTuple):
         return f"{self.topic}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerSubscription:
+class ConsumerSubscription(msgspec.Struct, frozen=True):
     """Streams per topic, or for filters the one expression with its number of streams.
 
     ``by_broker`` asks for ranges of partitions of the same leaders; our field in the later JSON.
@@ -120,7 +122,7 @@ class ConsumerSubscription:
             raise InvalidConfig(f"a {self.pattern} subscription of {len(self.streams)} expressions")
         if any(count < 1 for count in self.streams.values()):
             raise InvalidConfig(f"a topic needs at least one stream: {dict(self.streams)}")
-        object.__setattr__(self, "streams", MappingProxyType(dict(self.streams)))
+        force_setattr(self, "streams", MappingProxyType(dict(self.streams)))
 
     def chosen(self, topics: Collection[str]) -> dict[str, int]:
         """Streams by topic; a filter is applied to ``topics``. Raises `InvalidConfig` if it is invalid."""

@@ -6,10 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kafkalog_broker.cli.commands import (
     DONE,
@@ -85,8 +86,7 @@ def _run(options: argparse.Namespace) -> int:
     return FAILED if damages else DONE
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """One log to check, of ``size`` bytes; or the findings of a directory, whose ``run`` returns None."""
 
     size: int

@@ -7,8 +7,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from kafkalog_broker.cluster.registry import TopicRegistry

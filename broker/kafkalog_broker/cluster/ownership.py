@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from kafkalog_broker.log.generations import SINCE_08
 from kafkalog_broker.logs.state_topic import partition_for
@@ -28,8 +30,7 @@ ABSENT = -1
 """Version of a znode that does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterTopic:
+class ClusterTopic(msgspec.Struct, frozen=True):
     """``stored`` has all partitions, ``owners`` the broker of each, or `NOBODY`. ``pending`` partitions are
     not created yet; they will begin at their offset in ``starts``, or 0.
     """
@@ -39,14 +40,13 @@ class ClusterTopic:
     pending: frozenset[int]
     version: int
     config_version: int
-    starts: Mapping[int, int] = field(default_factory=dict)
+    starts: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     def owned_by(self, broker: int) -> tuple[int, ...]:
         return tuple(number for number, owner in enumerate(self.owners) if owner == broker)
 
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
+class Deletion(msgspec.Struct, frozen=True):
     """A deleted topic, and the brokers that still have partitions of it."""
 
     name: str
@@ -61,17 +61,16 @@ class Name07(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(msgspec.Struct, frozen=True):
     """Every topic at one ``version`` of a registry. ``vacant`` are names without a topic."""
 
     version: int
     registry: str
-    topics: Mapping[str, ClusterTopic] = field(default_factory=dict)
-    vacant: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    deletions: Mapping[UUID, Deletion] = field(default_factory=dict)
-    members: Mapping[int, bool] = field(default_factory=dict)
-    names_07: Mapping[str, Name07] = field(default_factory=dict)
+    topics: Mapping[str, ClusterTopic] = msgspec.field(default_factory=dict)
+    vacant: Mapping[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    deletions: Mapping[UUID, Deletion] = msgspec.field(default_factory=dict)
+    members: Mapping[int, bool] = msgspec.field(default_factory=dict)
+    names_07: Mapping[str, Name07] = msgspec.field(default_factory=dict)
 
     def has(self, name: str, topic_id: UUID) -> bool:
         topic = self.topics.get(name)
@@ -83,8 +82,7 @@ class ClusterView:
         return sorted(broker for broker, arrived in self.members.items() if not arrived)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveBroker:
+class LiveBroker(msgspec.Struct, frozen=True):
     """Its address by the name of each listener."""
 
     id: int

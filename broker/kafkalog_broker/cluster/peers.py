@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.retry import Deadline
@@ -48,8 +50,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int,
     return [(topic, tuple(numbers)) for topic, numbers in topics.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(msgspec.Struct, frozen=True):
     request: Any
     version: int
     answered: Answered

@@ -6,11 +6,13 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Ownership, spread
 from kafkalog_broker.cluster.registry_reader import NoRegistry, OlderRegistry, Reading, RegistryReader, older
@@ -67,8 +69,7 @@ _LOST_IDS = 1 << 32
 Part = Creation | Replacement | NodeRemoval
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """What a change writes beside the root: ``parts``, and the root's new ``members`` if given."""
 
     parts: Sequence[Part] = ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import ABSENT, ClusterTopic, ClusterView, Deletion, Name07
 from kafkalog_broker.logs.topic_store import StoredTopic

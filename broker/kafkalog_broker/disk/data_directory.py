@@ -15,8 +15,9 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.disk.process_lock import Closeable, holder_of
@@ -266,8 +267,7 @@ class DataDirectory:
             self._noted = table
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(msgspec.Struct, frozen=True):
     """Owner of the data: ``meta.properties``."""
 
     cluster_id: str

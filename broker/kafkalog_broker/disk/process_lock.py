@@ -10,16 +10,16 @@ import contextlib
 import fcntl
 import os
 import signal
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 _MAX_NOTE_BYTES = 200
 _STARTED_FIELD = 19
 """Field of ``/proc/<pid>/stat`` after the command name: start time in clock ticks since boot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """Process named in a lock file; ``started`` is empty if unknown."""
 
     pid: int

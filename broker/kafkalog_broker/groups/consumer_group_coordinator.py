@@ -9,6 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 from uuid import uuid4
 
+from msgspec import structs
+
 from kafkalog_broker.groups import classic_members, consumer_group, group_records
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import (
@@ -70,7 +72,7 @@ class ConsumerGroups:
         consumer_group.check_request(request, client.version, self.settings)
         if not request.member_id:
             member_id = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
-            request = replace(request, member_id=member_id)
+            request = structs.replace(request, member_id=member_id)
         shard, topics = self.topic.shard_of(request.group_id), self.topics()
         with shard.lock:
             shard.check_loaded()

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kafkalog_broker.groups.classic_group import ClassicGroup
 from kafkalog_broker.groups.classic_rules import GroupOutcome, JoinRequest, Moment, Phase, SyncRequest, Waiter
 from kafkalog_broker.groups.committed_offsets import GroupOffsets
@@ -37,8 +39,7 @@ from pyspark_kafkalog.types import NewRecord, TopicPartition
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(msgspec.Struct, frozen=True):
     """The broker's properties of these names; times are in milliseconds."""
 
     min_session_timeout_ms: int

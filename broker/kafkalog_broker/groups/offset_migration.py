@@ -10,11 +10,13 @@ import queue
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice, starmap
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers, by_topic

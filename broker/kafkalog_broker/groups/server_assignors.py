@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 from uuid import UUID
+
+import msgspec
 
 TopicIdPartition = tuple[UUID, int]
 
@@ -22,8 +23,7 @@ _BALANCE_ROUNDS = 16
 """Limit of rounds over all topics to even out unequal subscriptions; one or two usually suffice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscriber:
+class Subscriber(msgspec.Struct, frozen=True):
     """A member's subscription and its previous assignment."""
 
     instance_id: str | None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kafkalog_broker.disk.data_directory import (
     CLEAN_SHUTDOWN_NAME,
@@ -29,8 +30,7 @@ from pyspark_kafkalog.errors import InvalidConfig, StorageError
 from pyspark_kafkalog.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(msgspec.Struct, frozen=True):
     """Notes about logs in a data directory, by partition directory. ``clean``: end offset, last segment's
     base offset and size; None unless stopped cleanly. ``points``: topic number, durable offset.
     """
@@ -53,8 +53,7 @@ def read_notes(data_directory: Path, files: FileSystem) -> Notes:
     return Notes(clean, points or {}, tuple(faults))
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """What else is known of a log. ``gaps_allowed``: it is compacted, so gaps may be the cleaner's."""
 
     stopped_cleanly: bool | None = None
@@ -68,8 +67,7 @@ class Expected:
         return max(closed, self.durable_offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     path: Path
     partitions: tuple[PartitionPlace, ...]
     topics: dict[str, topic_store.StoredTopic]

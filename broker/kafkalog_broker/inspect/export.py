@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
+
 from kafkalog_broker.disk.filesystem import File, FileSystem, copy_bytes, remove_tree, write_all
 from kafkalog_broker.disk.process_lock import hold_directory
 from kafkalog_broker.inspect.inspection import (
@@ -38,8 +40,7 @@ _MOST_TRIES = 10
 """Attempts to copy a running broker's partition, whose segments retention may remove."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A partition to export, without a torn end from offset ``torn_from`` on; None: nothing may be torn."""
 
     place: PartitionPlace
@@ -48,8 +49,7 @@ class Source:
     torn_from: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True):
     """Result for a partition; ``left_bytes`` of a torn tail were not copied."""
 
     name: str

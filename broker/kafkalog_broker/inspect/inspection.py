@@ -9,11 +9,12 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
+
+import msgspec
 
 from kafkalog_broker.disk.data_directory import (
     CLEAN_SHUTDOWN_NAME,
@@ -47,8 +48,7 @@ from pyspark_kafkalog.formats.batch import MARKER_HEAD_BYTES
 from pyspark_kafkalog.types import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A finding and its place; `damage`, or only a note."""
 
     path: Path
@@ -69,8 +69,7 @@ def damage_in(findings: Iterable[Finding]) -> frozenset[Finding]:
     return frozenset(finding for finding in findings if finding.damage)
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(msgspec.Struct, frozen=True):
     """*Thread-safe: immutable.* How to inspect logs of one family."""
 
     generation: str
@@ -212,8 +211,7 @@ _SEGMENT = re.compile(r"([0-9]+)(\.kafka|\.log)(\.deleted)?")
 _KAFKA_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentPlace:
+class SegmentPlace(msgspec.Struct, frozen=True):
     """A segment file; ``size`` in bytes when found."""
 
     path: Path
@@ -226,8 +224,7 @@ class SegmentPlace:
         return self.path.suffix == SUFFIX
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionPlace:
+class PartitionPlace(msgspec.Struct, frozen=True):
     path: Path
     partition: TopicPartition
 

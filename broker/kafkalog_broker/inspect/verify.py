@@ -6,8 +6,10 @@ Damage has lost records or misleads a broker or reader. What a broker repairs, l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kafkalog_broker.disk.filesystem import File, FileSystem, read_file
 from kafkalog_broker.inspect.contents import Expected

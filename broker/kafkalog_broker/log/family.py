@@ -6,9 +6,10 @@ Families: 0.7, with byte offsets, and 0.8 and later, with record offsets; tables
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
@@ -153,8 +154,7 @@ class Producers:
         """Save the state before ``end_offset``. A failure is only logged: replay takes longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFamily:
+class LogFamily(msgspec.Struct, frozen=True):
     """*Thread-safe: immutable.* The table of one family."""
 
     generation: str
@@ -179,8 +179,7 @@ LOADED_INDEX_BYTES = 32 << 20
 Grown = Callable[[TopicPartition, int], object]
 
 
-@dataclass(frozen=True, slots=True)
-class LogTools:
+class LogTools(msgspec.Struct, frozen=True):
     files: FileSystem
     pool: OpenFiles
     clock: Clock

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kafkalog_broker.disk.filesystem import OpenFiles, write_all
 from pyspark_kafkalog.errors import CorruptMessage
 from pyspark_kafkalog.formats.base import Frame, crc32c
@@ -37,8 +39,7 @@ OFFSET_COLUMNS, TIME_COLUMNS = "ii", "qi"
 """Columns (relative offset, position) and (timestamp, relative offset), as `array` typecodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFile:
+class IndexFile(msgspec.Struct, frozen=True):
     base_offset: int
     segment_size: int
     first: array[int]

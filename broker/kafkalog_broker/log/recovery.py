@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import may_pass
@@ -33,16 +36,14 @@ _LISTED = 5
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CleanState:
+class CleanState(msgspec.Struct, frozen=True):
     end_offset: int
     last_base_offset: int
     last_size: int
     in_transaction: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A log's segments, at least one, the last one growing; its durable end; its stored list, or None, and
     whether that must be replaced.
     """

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import import_module
 from itertools import takewhile
 from typing import Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from kafkalog_broker.config.broker_config import LogConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, KafkaError, ServerError
@@ -19,8 +21,7 @@ _logger = logging.getLogger(__name__)
 _JUST_WRITTEN_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(msgspec.Struct, frozen=True):
     """A segment as policies see it. ``age_timestamp``: largest record timestamp, else ``modified_ms``."""
 
     base_offset: int
@@ -34,8 +35,7 @@ class RetentionPolicy(Protocol):
         """How many of ``segments``, in log order, may be deleted from the front."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByAge:
+class ByAge(msgspec.Struct, frozen=True):
     retention_ms: int
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
@@ -43,8 +43,7 @@ class ByAge:
         return sum(1 for _ in old)
 
 
-@dataclass(frozen=True, slots=True)
-class BySize:
+class BySize(msgspec.Struct, frozen=True):
     """Deletes segments while the later ones still have ``retention_bytes``."""
 
     retention_bytes: int
@@ -60,8 +59,7 @@ class BySize:
         return count
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
+class Either(msgspec.Struct, frozen=True):
     policies: tuple[RetentionPolicy, ...]
 
     def expired(self, segments: Sequence[SegmentFacts], now_ms: int) -> int:
@@ -125,8 +123,7 @@ def policy_named(name: str) -> PolicyMaker:
     return lambda config: _Own(name, made, config)
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
+class _Own(msgspec.Struct, frozen=True):
     """A user's policy; its errors neither delete segments nor end the calling thread."""
 
     name: str

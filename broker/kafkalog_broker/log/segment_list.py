@@ -18,9 +18,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from kafkalog_broker.disk.data_directory import may_pass, read_table, write_table
 from kafkalog_broker.disk.filesystem import FileSystem
@@ -39,8 +40,7 @@ class FullSegment(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentList:
+class SegmentList(msgspec.Struct, frozen=True):
     """Content of ``segments.list``; ``start_offset`` is 0 unless inside the first segment."""
 
     full: tuple[FullSegment, ...]
@@ -64,8 +64,7 @@ class SegmentList:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """Missing offsets ``[first, end)`` of a log; ``why`` names the file."""
 
     first: int

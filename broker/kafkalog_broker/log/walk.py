@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from kafkalog_broker.disk.filesystem import File
 from kafkalog_broker.log.offset_scheme import MAX_RELATIVE
 from pyspark_kafkalog.errors import CorruptMessage
@@ -149,8 +151,7 @@ class CandidateEntry(ABC):
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     """Bytes ``[position, end)`` without a recognizable entry, and why none begins there."""
 
     position: int
@@ -270,8 +271,7 @@ def _is_sound(window: Window, layout: EntryLayout, position: int) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Survivors:
+class Survivors(msgspec.Struct, frozen=True):
     """The valid beginning of a segment; ``fault``: why it ends. ``damaged``: kept places in it."""
 
     size: int
@@ -280,8 +280,7 @@ class Survivors:
     damaged: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCheck:
+class SegmentCheck(msgspec.Struct, frozen=True):
     """Checks a segment from its beginning; ``on_frame`` gets each valid frame: complete, sound, its offsets
     following the previous ones (``gaps_allowed``: rising). Stops at the first invalid one; below
     ``durable_offset``, where damage cannot be the crash's, it continues at what ``scan`` finds.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from kafkalog_broker.disk.data_directory import META_NAME, DataDirectory
 from kafkalog_broker.disk.filesystem import FileSystem
@@ -22,8 +24,7 @@ _VERSION = "registry.version"
 _BROKERS = "registry.brokers"
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryNote:
+class RegistryNote(msgspec.Struct, frozen=True):
     """The cluster's registry as last seen, in ``meta.properties``; ``version`` is a lower bound."""
 
     registry: str

@@ -6,11 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from uuid import UUID, uuid4
+
+import msgspec
+from msgspec.structs import replace
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory, Meta, PassingError, agree_on_meta, keep_or_make
@@ -43,14 +45,13 @@ MAX_OPEN_FILES = 512
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryContents:
+class DirectoryContents(msgspec.Struct, frozen=True):
     """A data directory, whether it is usable, and the size of each partition's segments in it."""
 
     path: Path
     online: bool
     sizes: Mapping[TopicPartition, int]
-    futures: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    futures: Mapping[TopicPartition, tuple[int, int]] = msgspec.field(default_factory=dict)
     """Partitions being moved here: bytes copied, and offsets to go."""
 
 

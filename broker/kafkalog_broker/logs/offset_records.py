@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from kafkalog_broker.logs import state_records
 from pyspark_kafkalog.errors import CorruptMessage, InvalidRequest
@@ -33,8 +34,7 @@ _INT32 = struct.Struct(">i")
 _NEWEST_VERSION = 4
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(msgspec.Struct, frozen=True):
     """A group's next offset to read in a partition. Times are in ms; `NO_EXPIRY`: the broker's setting. The
     topic's id is `ZERO_UUID` if it is not known.
     """

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import DataDirectory, PassingError
@@ -23,8 +26,7 @@ from pyspark_kafkalog.types import TopicPartition
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineLog:
+class OfflineLog(msgspec.Struct, frozen=True):
     """A partition that cannot be used: its directory, the reason, its stored recovery point, and, unless data
     is missing, what opens it once the reason has passed; that raises `StorageError`.
     """

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from kafkalog_broker.disk.filesystem import FileSystem, read_file, replace_file
 from kafkalog_broker.log.generations import FAMILIES, SINCE_08, file_name, topic_of_file
@@ -28,23 +30,22 @@ TOPIC_SUFFIX = ".topic"
 _CONFIG = "config."
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTopic:
+class StoredTopic(msgspec.Struct, frozen=True):
     """A stored topic: ``partitions`` here, ascending; ``total`` over all brokers; its own ``overrides``;
     the leader ``epochs`` of partitions here that are not 0.
     """
 
     topic_id: UUID
     partitions: tuple[int, ...]
-    overrides: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = msgspec.field(default_factory=dict)
     generation: str = SINCE_08.generation
     total: int = 0
-    epochs: Mapping[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, int] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "total", max(self.total, max(self.partitions, default=-1) + 1))
+        force_setattr(self, "total", max(self.total, max(self.partitions, default=-1) + 1))
         here = self.epochs.keys() & set(self.partitions) if self.epochs else ()
-        object.__setattr__(self, "epochs", {number: self.epochs[number] for number in sorted(here)})
+        force_setattr(self, "epochs", {number: self.epochs[number] for number in sorted(here)})
 
     def epoch(self, number: int) -> int:
         """A partition's leader epoch: how often `forget` has given it to another broker."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kafkalog_broker.config.broker_config import DYNAMIC, BrokerConfig, LogConfig
 from kafkalog_broker.log.generations import SINCE_08
@@ -144,8 +146,7 @@ _LONGS = frozenset(
 """Kafka describes these as LONG, whatever their default; clients may parse by the type."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct, frozen=True):
     name: str
     value: str | None
     source: ConfigSource

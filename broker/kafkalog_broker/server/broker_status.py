@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.groups.group_coordinator import GroupCoordinator
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 _AWAY = "ZooKeeper does not answer: this broker goes on serving its partitions, but topics cannot be changed"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSnapshots:
+class BrokerSnapshots(msgspec.Struct, frozen=True):
     """*Thread-safe.* In a cluster it knows its own partitions and groups, and who owns the others."""
 
     node_id: int

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
 
 from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.config.broker_config import BrokerConfig
@@ -58,8 +59,7 @@ _OLDER_CODES = {
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(msgspec.Struct, frozen=True):
     """*Thread-safe: every part is.* ``endpoint`` is a call because port 0 is resolved late. ``config`` is
     that of the start, ``settings`` the current one. The last three are set only with ZooKeeper.
     """
@@ -239,8 +239,7 @@ Need = tuple[Operation, ResourceType]
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True):
     """One API that this broker serves; versions are inclusive. ``needs`` are the operations for which the
     handler asks its `Context`. A ``short_cut`` sees the request before it is decoded. ``unknown_version``
     gives the answer, in version 0, to an unserved version; without it such a request closes its connection.

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.endpoint import KAFKA07, SASL_PLAINTEXT, SASL_SSL, SSL, Endpoint
 from kafkalog_broker.config.listener_config import (
@@ -124,7 +126,7 @@ class Listeners:
             ownership = services.ownership if family is SINCE_08 else None
             served = LogAccess(logs, family, views(services.metrics), ownership)
             address = partial(_of, advertised, endpoint.name)
-            handler = dispatcher(replace(services, logs=served, endpoint=address))
+            handler = dispatcher(structs.replace(services, logs=served, endpoint=address))
             self._servers[endpoint.name] = self._server(endpoint, protocol, handler, memory, addresses)
 
     def _server(

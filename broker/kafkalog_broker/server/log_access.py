@@ -5,8 +5,10 @@ checks; and limits on the work of one request.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import Ownership, RegisteredElsewhere
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction

@@ -7,7 +7,8 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from kafkalog_broker.cluster.membership import Membership
 from kafkalog_broker.cluster.ownership import LiveBroker, Ownership, Pulse
@@ -45,8 +46,7 @@ _BEATS = 4
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(msgspec.Struct, frozen=True):
     layout: RegistryLayout
     generation: str
     node: BrokerNode

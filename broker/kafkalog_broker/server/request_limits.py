@@ -8,10 +8,9 @@ too many elements gets an error for each; one with too many bytes is not decoded
 from __future__ import annotations
 
 import struct
-from dataclasses import is_dataclass
 
 from pyspark_kafkalog.errors import ErrorCode, KafkaError
-from pyspark_kafkalog.protocol.codec import Array, specs
+from pyspark_kafkalog.protocol.codec import Array, WireStruct, specs
 from pyspark_kafkalog.protocol.exchange import APIS, ApiKey, RequestHeader
 from pyspark_kafkalog.protocol.primitives import read_length, skip_tagged_fields
 
@@ -77,7 +76,7 @@ def _elements(message: object) -> int:
         value = getattr(message, name)
         if isinstance(value, tuple):
             count += len(value)
-            if value and is_dataclass(value[0]) and _nesting(type(value[0])):
+            if value and isinstance(value[0], WireStruct) and _nesting(type(value[0])):
                 count += sum(map(_elements, value))
         elif value is not None:
             count += _elements(value)

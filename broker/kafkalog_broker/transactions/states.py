@@ -9,8 +9,10 @@ with ``transaction.version`` below 2, except `end_with_epoch`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from pyspark_kafkalog.errors import (
     ConcurrentTransactions,
@@ -50,8 +52,7 @@ STATE_NAMES: Mapping[CoordinatorState, str] = {
 """As shown by Kafka's tools."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True):
     """A transactional id: its producer and the state of its last transaction. Times are in ms since the
     epoch; ``started_ms`` is -1 before the first. The last two fields are not stored; they let a producer
     repeat its initialization with the same result.
@@ -69,8 +70,7 @@ class Transaction:
     last_producer_id: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """``store``: the record to append before answering; ``error``: the error to answer, if any."""
 
     store: Transaction | None = None

@@ -11,8 +11,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+
+from msgspec.structs import replace
 
 from kafkalog_broker.logs.manager import LogManager
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC

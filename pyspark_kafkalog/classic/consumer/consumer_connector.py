@@ -7,7 +7,8 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pyspark_kafkalog.classic.consumer.broker_fetcher import BrokerFetcher
 from pyspark_kafkalog.classic.consumer.offset_store import OffsetStore, open_offsets

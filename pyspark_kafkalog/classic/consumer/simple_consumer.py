@@ -6,8 +6,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.classic.consumer.stream import BatchSets, MessageSet, SetReader, V07Sets
 from pyspark_kafkalog.client.connection import Connection
@@ -19,8 +20,6 @@ from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import (
     KAFKA,
-    PROTOCOL_07,
-    PROTOCOL_08,
     ConnectorConfig,
     SimpleConsumerConfig,
 )
@@ -49,6 +48,8 @@ from pyspark_kafkalog.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_BROKER,
+    PROTOCOL_07,
+    PROTOCOL_08,
     IsolationLevel,
     TopicPartition,
 )
@@ -65,8 +66,7 @@ FETCH_SIZE = 300 * 1024  # in bytes; 0.7's ``fetch.size``
 _ONCE_MORE = RetryPolicy(backoff_ms=20, backoff_max_ms=20, max_retries=1)
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedSet:
+class FetchedSet(msgspec.Struct, frozen=True):
     error_code: ErrorCode
     messages: Any
     sets: SetReader

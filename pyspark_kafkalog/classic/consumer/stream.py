@@ -6,8 +6,9 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.errors import KafkaError
@@ -107,8 +108,7 @@ class BatchSets:
 SetReader = V07Sets | BatchSets
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MessageSet:
+class MessageSet(msgspec.Struct, frozen=True, eq=False):
     """*Thread-safe: immutable.* One partition's part of a fetch response; may be iterated repeatedly.
 
     Yields each payload with the offset to continue at. In a compressed set of 0.7 that is the set's own

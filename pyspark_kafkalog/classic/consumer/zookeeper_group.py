@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.zookeeper import registries
@@ -63,14 +64,12 @@ class RebalanceListener(Protocol):
         """Must not raise; no commit, as others may own them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     stream: int
     broker: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSnapshot:
+class GroupSnapshot(msgspec.Struct, frozen=True):
     subscriptions: Mapping[str, ConsumerSubscription]
     partitions: Mapping[str, Collection[PartitionNode]]
 

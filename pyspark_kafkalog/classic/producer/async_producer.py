@@ -8,22 +8,22 @@ import threading
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from pyspark_kafkalog.classic.producer.router import ENCODERS, Encoder, key_bytes, new_instance
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import (
-    PROTOCOL_07,
     AsyncProducerConfig,
     handler_props,
     producer_config,
 )
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTopic, KafkaError, MessageTooLarge
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.types import NewRecord
+from pyspark_kafkalog.types import PROTOCOL_07, NewRecord
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,7 @@ class QueueClosed(KafkaError):
     """The producer is closed; the event was not accepted."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueItem:
+class QueueItem(msgspec.Struct, frozen=True):
     data: Any
     topic: str
     partition: int = ANY_PARTITION

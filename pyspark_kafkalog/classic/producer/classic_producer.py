@@ -6,8 +6,10 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from pyspark_kafkalog.classic.producer.async_producer import (
     AsyncProducer,
@@ -32,8 +34,7 @@ logger = logging.getLogger(__name__)
 _ROUTE_ATTEMPTS = 5  # a broker may disappear after it was chosen; this many times in a row is no coincidence
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerData:
+class ProducerData(msgspec.Struct, frozen=True):
     """Events for one topic; ``key`` chooses the partition of all of them."""
 
     topic: str

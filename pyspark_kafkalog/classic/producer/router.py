@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07, ClassicProducerConfig
+from pyspark_kafkalog.config.classic_config import ClassicProducerConfig
 from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig, InvalidPartitions, KafkaError, error_for, reason
 from pyspark_kafkalog.producer.routing import partition_for
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
+from pyspark_kafkalog.types import PROTOCOL_07
 from pyspark_kafkalog.zookeeper.paths import BrokerNode, RegistryLayout, layout_of
 from pyspark_kafkalog.zookeeper.registries import (
     RegistryWatch,

@@ -7,8 +7,9 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from pyspark_kafkalog.client.connection import Connection
 from pyspark_kafkalog.client.connection07 import Connection07
@@ -16,8 +17,6 @@ from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.config.classic_config import (
-    PROTOCOL_07,
-    PROTOCOL_08,
     SyncProducerConfig,
     producer_config,
 )
@@ -44,15 +43,21 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
 from pyspark_kafkalog.protocol.api.metadata import MetadataRequest, MetadataRequestTopic
 from pyspark_kafkalog.protocol.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
-from pyspark_kafkalog.types import LATEST_TIMESTAMP, NO_TIMESTAMP, NewRecord, TopicPartition
+from pyspark_kafkalog.types import (
+    LATEST_TIMESTAMP,
+    NO_TIMESTAMP,
+    PROTOCOL_07,
+    PROTOCOL_08,
+    NewRecord,
+    TopicPartition,
+)
 
 _NO_LEADER = -1
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRequest:
+class ProducerRequest(msgspec.Struct, frozen=True):
     """Messages for one partition; with `ANY_PARTITION` the broker chooses, on today's wire at random.
 
     A message is its payload, or a `NewRecord` for the other fields of today's wire.

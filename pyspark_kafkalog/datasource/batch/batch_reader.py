@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from pyspark_kafkalog.datasource.batch.spark_classes import (
     DataSourceReader,
     InputPartition,
@@ -181,7 +183,7 @@ def plan_ranges(
     planned: list[OffsetRange] = []
     for r in asked:
         if cut := parts[r.topic_partition]:
-            cut[0] = replace(cut[0], start=r.start)
-            cut[-1] = replace(cut[-1], end=r.end)
+            cut[0] = structs.replace(cut[0], start=r.start)
+            cut[-1] = structs.replace(cut[-1], end=r.end)
             planned += cut
     return planned, [r for r in asked if r.end == LATEST_OFFSET and not parts[r.topic_partition]]

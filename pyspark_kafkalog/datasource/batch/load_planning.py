@@ -6,6 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock, utc_text
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
@@ -240,7 +242,8 @@ def read_again(options: BatchOptions, load: LoadOptions) -> BatchOptions:
     positions = ledger.commit_at(last_commit(ledger, part)).stored
     options = replace(options, topic_ids={p.topic: p.topic_id for p in positions.values()}, load=None)
     if isinstance(start, Committed):
-        return replace(options, start=replace(start, offsets={key: p.next for key, p in positions.items()}))
+        offsets = {key: p.next for key, p in positions.items()}
+        return replace(options, start=structs.replace(start, offsets=offsets))
     ranges = ranges_of(ledger, part)
     spans = {key: span for key, span in ranges.items() if covers(options.subscription, key)}
     if not spans:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.classic_config import KAFKA, PROTOCOL_07, PROTOCOL_08, ZOOKEEPER, Source07Config
+from pyspark_kafkalog.config.classic_config import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.config.definition import Config, describe, warn_unknown, with_families
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperConfig, znode_name
@@ -21,7 +21,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
     Subscription,
 )
 from pyspark_kafkalog.errors import InvalidConfig
-from pyspark_kafkalog.types import NO_BROKER, TopicPartition
+from pyspark_kafkalog.types import NO_BROKER, PROTOCOL_07, PROTOCOL_08, TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark_kafkalog.config.classic_config import KAFKA, PROTOCOL_07, PROTOCOL_08, ZOOKEEPER, Source07Config
+import msgspec
+
+from pyspark_kafkalog.config.classic_config import KAFKA, ZOOKEEPER, Source07Config
 from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.config.definition import (
     Check,
@@ -51,6 +53,7 @@ from pyspark_kafkalog.datasource.options.topics_and_offsets import (
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.history import HistoryRange, parse_as_of, parse_between
 from pyspark_kafkalog.security.references import look_also
+from pyspark_kafkalog.types import PROTOCOL_07, PROTOCOL_08
 
 BATCH, STREAM, LOAD, SINK = "batch", "stream", "load", "sink"
 READ = (BATCH, STREAM)
@@ -109,8 +112,7 @@ _NUMBER = "is a whole number"
 _SERVERS_DOC = "Brokers to connect to first, `host:port,host:port`."
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(msgspec.Struct, frozen=True):
     name: str
     offsets_path: str
     """An absolute path."""

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark_kafkalog.config.classic_config import PROTOCOL_08
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.datasource.options.client_options import NAMES_IN_SPARK, client_properties
 from pyspark_kafkalog.datasource.options.option_definitions import (
@@ -18,6 +17,7 @@ from pyspark_kafkalog.datasource.options.option_definitions import (
     unknown_option,
 )
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import PROTOCOL_08
 
 log = logging.getLogger(__name__)
 

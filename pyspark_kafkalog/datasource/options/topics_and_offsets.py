@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pyspark_kafkalog.config.definition import INT_MAX, LONG_MAX
 from pyspark_kafkalog.errors import InvalidConfig
@@ -16,8 +17,7 @@ from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, NO_BROKER, To
 from pyspark_kafkalog.zookeeper.topic_filters import java_regex
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
     @property
@@ -25,8 +25,7 @@ class Assign:
         return frozenset(p.topic for p in self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
     @property
@@ -34,8 +33,7 @@ class Subscribe:
         return frozenset(self.topics)
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribePattern:
+class SubscribePattern(msgspec.Struct, frozen=True):
     """Every partition of the topics whose whole name matches; internal topics do not count."""
 
     pattern: str
@@ -102,45 +100,38 @@ _PARTITION = re.compile("(?:([0-9]{1,10})-)?([0-9]{1,10})")
 _WORD_OF = {offset: word for word, offset in _WORDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """The beginning or the end of every partition: `EARLIEST_OFFSET` or `LATEST_OFFSET`."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpecificOffsets:
+class SpecificOffsets(msgspec.Struct, frozen=True):
     partitions: Mapping[TopicPartition, int]
-    topics: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalTimestamp:
+class GlobalTimestamp(msgspec.Struct, frozen=True):
     """The first record at or after ``timestamp_ms`` of every partition."""
 
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionTimestamps:
+class PartitionTimestamps(msgspec.Struct, frozen=True):
     """The first record at or after each partition's own time, in milliseconds."""
 
     timestamps: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffsets:
+class GroupOffsets(msgspec.Struct, frozen=True):
     """The committed offsets of the group ``kafka.group.id``."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFiles:
+class OffsetFiles(msgspec.Struct, frozen=True):
     directory: str
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """The end of a load's commit ``number``; ``offsets`` is None until its ledger was read."""
 
     number: int

@@ -19,7 +19,7 @@ from pyspark_kafkalog.client.fetcher import Fetched, FirstAnswer, PartitionFetch
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import PROTOCOL_08, Source07Config
+from pyspark_kafkalog.config.classic_config import Source07Config
 from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions, LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import (
@@ -46,7 +46,14 @@ from pyspark_kafkalog.errors import (
 )
 from pyspark_kafkalog.formats import message_set
 from pyspark_kafkalog.formats.message_set import ExpectedOffsets
-from pyspark_kafkalog.types import EARLIEST_OFFSET, LATEST_OFFSET, IsolationLevel, TopicPartition, encode_id
+from pyspark_kafkalog.types import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    PROTOCOL_08,
+    IsolationLevel,
+    TopicPartition,
+    encode_id,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

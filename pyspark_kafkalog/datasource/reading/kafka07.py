@@ -14,8 +14,7 @@ from pyspark_kafkalog.client.corrupt_batches import CORRUPT
 from pyspark_kafkalog.client.retry import Deadline
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07, Source07Config
-from pyspark_kafkalog.config.client_config import parse_address
+from pyspark_kafkalog.config.classic_config import Source07Config
 from pyspark_kafkalog.datasource.options.client_options import NO_MAX_RECORDS
 from pyspark_kafkalog.datasource.options.option_definitions import LoadOptions, SourceOptions
 from pyspark_kafkalog.datasource.options.topics_and_offsets import Assign, SubscribePattern
@@ -44,7 +43,13 @@ from pyspark_kafkalog.formats.v07 import (
     sound_entry,
     verify_entry,
 )
-from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from pyspark_kafkalog.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    PROTOCOL_07,
+    TopicPartition,
+    parse_address,
+)
 from pyspark_kafkalog.zookeeper.paths import MAX_PARTITIONS, layout_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import msgspec
 
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
 from pyspark_kafkalog.datasource.options.topics_and_offsets import check_order
@@ -37,8 +38,7 @@ _HOW_TO_SKIP = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
+class OffsetRange(msgspec.Struct, frozen=True):
     """Offsets ``[start, end)`` of one partition; unresolved, they may be placeholders."""
 
     topic_partition: TopicPartition
@@ -51,8 +51,7 @@ class OffsetRange:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """A resolved range, and an answer that has all of its records."""
 
     wanted: OffsetRange

@@ -8,9 +8,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import floor
+
+import msgspec
+from msgspec.structs import replace
 
 from pyspark_kafkalog.client.connection import Connection, Ticket
 from pyspark_kafkalog.client.discovery import Cluster
@@ -91,8 +93,7 @@ SAMPLES_IN_ALL = 512
 SAMPLE_BYTES = 32 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Density:
+class Density(msgspec.Struct, frozen=True):
     """``bytes_per_offset`` from ``offset`` on, compressed as in the log."""
 
     offset: int

@@ -9,9 +9,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_kafkalog.datasource.options.option_definitions import StreamOptions
@@ -35,8 +35,7 @@ _KEPT = 1000
 """Sources whose last lag is kept; the one reported longest ago is dropped first."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLag:
+class SourceLag(msgspec.Struct, frozen=True):
     """Unread offsets per partition of one source after a batch.
 
     ``source`` is its number in the query, from 0 on. The three counts are the metrics of Spark's own

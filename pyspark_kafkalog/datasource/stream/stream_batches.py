@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from pyspark_kafkalog.clock import Clock
 from pyspark_kafkalog.config.definition import LONG_MAX
@@ -143,8 +144,7 @@ def waiting_count(starts: Mapping[TopicPartition, int], ends: Mapping[TopicParti
     return sum(max(0, end - starts[p]) for p, end in ends.items())
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
+class BatchLimits(msgspec.Struct, frozen=True):
     least: int | None
     most: int | None
 

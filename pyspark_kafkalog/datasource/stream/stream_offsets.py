@@ -17,8 +17,9 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from pyspark_kafkalog.config.definition import LONG_MAX
 from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition, partition_named
@@ -35,12 +36,11 @@ if TYPE_CHECKING:
 VERSION = 2
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOffset:
+class StreamOffset(msgspec.Struct, frozen=True):
     """Where a batch begins or ends: the next offset of each partition, and their topics' ids, if known."""
 
     offsets: OffsetsByPartition
-    topic_ids: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = msgspec.field(default_factory=dict)
 
     def recreated(self, later: StreamOffset) -> dict[str, tuple[str, str]]:
         """The topics that have another id ``later``, with both ids."""

@@ -20,9 +20,10 @@ import time
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import IO, NoReturn
+
+import msgspec
 
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.loads.engines.engine import RangeTask
@@ -39,11 +40,10 @@ _LENGTH = struct.Struct(">Q")
 _TOLD_EVERY_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a task said, or its ``error`` with the text of its trace."""
 
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = msgspec.field(default_factory=list)
     error: Exception | None = None
     trace: str = ""
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
+import msgspec
+
 from pyspark_kafkalog.config.definition import masked
 from pyspark_kafkalog.errors import DatabaseFailed, InvalidConfig, KafkaError, UnstorableValue
 
@@ -27,8 +29,7 @@ _NOT_IN_NAMES = set("?%:\0")
 """Characters that some driver would take for a placeholder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """One kind of database: ``store`` converts a column; without ``column_type`` loads create no tables."""
 
     name: str
@@ -77,8 +78,7 @@ def _place(batch: pa.RecordBatch, row: int | None) -> str:
     return f" of {topic}-{partition}, offset {offset},"
 
 
-@dataclass(frozen=True, slots=True)
-class TableName:
+class TableName(msgspec.Struct, frozen=True):
     schema: str
     table: str
 

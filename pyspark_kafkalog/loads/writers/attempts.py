@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from pyspark_kafkalog.ledger.commit import OutputFile
 from pyspark_kafkalog.loads.writers.parquet_files import WrittenFile
-from pyspark_kafkalog.loads.writers.statistics import ColumnStatistics
 
 Said = list[dict[str, Any]]
 """The lines of an attempt: the last one has ``end``."""
@@ -21,7 +21,7 @@ def line_of(index: int, attempt: str, **said: Any) -> str:
 
 
 def lines_of(index: int, attempt: str, files: Iterable[WrittenFile], kind: str = "file") -> list[str]:
-    return [line_of(index, attempt, **{kind: asdict(file)}) for file in files]
+    return [line_of(index, attempt, **{kind: msgspec.to_builtins(file)}) for file in files]
 
 
 def ended_attempts(lines: Iterable[str], count: int) -> list[list[Said]]:
@@ -34,13 +34,7 @@ def ended_attempts(lines: Iterable[str], count: int) -> list[list[Said]]:
 
 
 def files_of(said: Said, kind: str = "file") -> list[WrittenFile]:
-    return [_file(one[kind]) for one in said if kind in one]
-
-
-def _file(said: dict[str, Any]) -> WrittenFile:
-    columns = {name: ColumnStatistics(**one) for name, one in said["columns"].items()}
-    span = None if said["span"] is None else tuple(said["span"])
-    return WrittenFile(**{**said, "columns": columns, "span": span})
+    return [msgspec.convert(one[kind], WrittenFile) for one in said if kind in one]
 
 
 def files_noted(files: Iterable[WrittenFile]) -> tuple[OutputFile, ...]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pyspark_kafkalog.errors import IncompleteLoad, InvalidConfig, ReceiptMismatch
 from pyspark_kafkalog.ledger.plan import Plan
 from pyspark_kafkalog.ledger.stores.locations import open_store
@@ -136,8 +138,7 @@ def with_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return rows.cast(schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """What the tasks of a plan wrote together; ``dead`` are files of dead letters."""
 
     files: tuple[WrittenFile, ...]

@@ -5,10 +5,11 @@ runtime. Tasks know the table's location only: the catalog and its secrets stay 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError, UnsafeStore
 from pyspark_kafkalog.ledger.stores.locations import open_store

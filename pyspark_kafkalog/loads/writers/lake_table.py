@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pyspark_kafkalog.errors import InvalidConfig, LoadError
 from pyspark_kafkalog.ledger.commit import LoadOutput
@@ -29,8 +30,7 @@ _ABANDONED = {
 """Why the plan of that number is not in effect, by the mode of its commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableCommit:
+class TableCommit(msgspec.Struct, frozen=True):
     """A load in a commit of a table. ``version`` is the table's; ``rows`` is None if unknown."""
 
     version: int

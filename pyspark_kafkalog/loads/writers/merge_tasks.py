@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pyspark_kafkalog.errors import LoadError
 from pyspark_kafkalog.ledger.archive import Live
 from pyspark_kafkalog.ledger.commit import PARQUET, LoadOutput
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(msgspec.Struct, frozen=True):
     """Files, of about the size of one new file, below one ``directory`` of partitions; perhaps empty."""
 
     directory: str

@@ -4,8 +4,9 @@ too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pyspark_kafkalog.errors import InvalidConfig
 from pyspark_kafkalog.ledger.stores.store import FileStore, NewFile
@@ -35,11 +36,10 @@ _OPEN_FILES = 200
 _DELTA_ENCODED = ("offset", "timestamp")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """How a table's rows are divided, and how its files are written."""
 
-    partitioning: Partitioning = field(default_factory=Partitioning)
+    partitioning: Partitioning = msgspec.field(default_factory=Partitioning)
     target_file_bytes: int = TARGET_FILE_BYTES
     compression: str = COMPRESSIONS[0]
 
@@ -60,8 +60,7 @@ class Layout:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
+class WrittenFile(msgspec.Struct, frozen=True):
     """A finished file: ``name`` below the load's directory; its rows are of offsets ``span``, if that is
     known.
     """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,8 +14,7 @@ _LONGEST = 64
 """Bytes; a longer text has no bounds: cut, an upper one would be none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnStatistics:
+class ColumnStatistics(msgspec.Struct, frozen=True):
     """Of one flat column: ``values`` with nulls, ``bytes`` as stored, and bounds, None if unknown. Times are
     microseconds and dates days since 1970, decimals texts.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.server import request_limits
@@ -23,7 +23,7 @@ from pyspark_kafkalog.protocol.api.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from pyspark_kafkalog.protocol.codec import Array, specs
+from pyspark_kafkalog.protocol.codec import Array, WireStruct, specs
 from pyspark_kafkalog.protocol.exchange import ApiKey, encode_request
 from tests.support.protocol.good_requests import good_request, good_requests
 from tests.support.protocol.raw_client import RawClient
@@ -120,7 +120,7 @@ def _with_many(request: Any, count: int) -> Any:
     for name, spec, _ in specs(type(request)):
         value = getattr(request, name)
         if isinstance(spec.type, Array) and value:
-            return dataclasses.replace(
+            return structs.replace(
                 request, **{name: tuple(_another(value[0], number) for number in range(count))}
             )
     return None
@@ -132,7 +132,7 @@ def _another(element: Any, number: int) -> Any:
         return name
     for field in ("name", "topic", "group_id", "resource_name", "member_id"):
         if hasattr(element, field):
-            return dataclasses.replace(element, **{field: name})
+            return structs.replace(element, **{field: name})
     return element
 
 
@@ -140,10 +140,9 @@ def _codes(message: Any) -> Iterator[ErrorCode]:
     if isinstance(message, tuple):
         for each in message:
             yield from _codes(each)
-    elif dataclasses.is_dataclass(message):
-        for field in dataclasses.fields(message):
-            value = getattr(message, field.name)
-            if field.name == "error_code":
+    elif isinstance(message, WireStruct):
+        for name, value in structs.asdict(message).items():
+            if name == "error_code":
                 yield ErrorCode(value)
             else:
                 yield from _codes(value)

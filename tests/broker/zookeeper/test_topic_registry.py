@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import ClusterView, Ownership
 from kafkalog_broker.cluster.registry import TopicRegistry

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+from msgspec import structs
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.protocol.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -43,8 +44,8 @@ def appending(session: Session) -> None:
     mixed = produce_request({(topic, 1): good, (f"{topic}-never", 0): good}, acks=-1)
     bad = produce_request({(topic, 7): good}).topic_data[0].partition_data
     first, other = mixed.topic_data
-    both = dataclasses.replace(first, partition_data=(*first.partition_data, *bad))
-    session.ask("one good partition of three", dataclasses.replace(mixed, topic_data=(both, other)))
+    both = structs.replace(first, partition_data=(*first.partition_data, *bad))
+    session.ask("one good partition of three", structs.replace(mixed, topic_data=(both, other)))
     ask("acknowledged by the leader", {(topic, 0): good}, acks=1)
     ask("acks of 2", {(topic, 0): good}, acks=2)
     ask("a wrong checksum", {(topic, 0): good[:-1] + b"x"})
@@ -82,11 +83,11 @@ def fetching(session: Session) -> None:
     ) -> None:
         name = f"{topic}-never" if never else topic
         request = fetch_request({(name, partition): offset}, **fields)
-        want = dataclasses.replace(request.topics[0].partitions[0], current_leader_epoch=epoch)
-        wanted = dataclasses.replace(request.topics[0], partitions=(want,))
+        want = structs.replace(request.topics[0].partitions[0], current_leader_epoch=epoch)
+        wanted = structs.replace(request.topics[0], partitions=(want,))
         if by_id:
-            wanted = dataclasses.replace(wanted, topic_id=NEVER if never else session.id_of(topic))
-        session.ask(step, dataclasses.replace(request, topics=(wanted,)))
+            wanted = structs.replace(wanted, topic_id=NEVER if never else session.id_of(topic))
+        session.ask(step, structs.replace(request, topics=(wanted,)))
 
     ask("from the start", 0)
     ask("from the middle", 3)

@@ -6,12 +6,13 @@ are the same everywhere.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from pyspark_kafkalog.protocol.api.configs import ConfigOperation
 from pyspark_kafkalog.protocol.api.fetch import PartitionData
@@ -22,6 +23,7 @@ from pyspark_kafkalog.protocol.api.group_offsets import (
 )
 from pyspark_kafkalog.protocol.api.metadata import FindCoordinatorRequest
 from pyspark_kafkalog.protocol.api.producers import InitProducerIdRequest
+from pyspark_kafkalog.protocol.codec import WireStruct
 from pyspark_kafkalog.protocol.exchange import ApiKey
 from tests.support.protocol.raw_client import RawClient, batch, decode
 from tests.support.until import until
@@ -180,11 +182,11 @@ class Session:
     def _plain(self, value: Any, field: str = "") -> Any:
         """``value`` without what always differs. Lists of structs whose order says nothing are sorted."""
         if isinstance(value, PartitionData):
-            found = {f.name: self._plain(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
+            found = {name: self._plain(item, name) for name, item in structs.asdict(value).items()}
             found["records"] = [(r.offset, r.key, r.value, r.timestamp) for r in decode(value)]
             return found
-        if dataclasses.is_dataclass(value):
-            return {f.name: self._plain(getattr(value, f.name), f.name) for f in dataclasses.fields(value)}
+        if isinstance(value, WireStruct):
+            return {name: self._plain(item, name) for name, item in structs.asdict(value).items()}
         if field == "configs" and value and hasattr(value[0], "name"):
             return {each.name: self._plain(each) for each in value}
         if isinstance(value, tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from msgspec import structs
 
 from pyspark_kafkalog.protocol.api.metadata import (
     Cursor,
@@ -65,10 +65,10 @@ def creating_topics(session: Session) -> None:
     ask("only validated, and there", created(name), validate_only=True)
     assigned = CreatableReplicaAssignment(0, (NODE,))
     topic = created(f"{name}-i", -1, -1)
-    ask("assigned", dataclasses.replace(topic, assignments=(assigned,)))
-    ask("assigned with a count", dataclasses.replace(created(f"{name}-j", 1, 1), assignments=(assigned,)))
+    ask("assigned", structs.replace(topic, assignments=(assigned,)))
+    ask("assigned with a count", structs.replace(created(f"{name}-j", 1, 1), assignments=(assigned,)))
     wrong = CreatableReplicaAssignment(0, (NODE + 1,))
-    ask("assigned to none", dataclasses.replace(created(f"{name}-k", -1, -1), assignments=(wrong,)))
+    ask("assigned to none", structs.replace(created(f"{name}-k", -1, -1), assignments=(wrong,)))
     if session.version >= 4:
         ask("as the broker has it", created(f"{name}-l", -1, -1))
 

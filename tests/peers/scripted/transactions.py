@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+from msgspec import structs
 
 from pyspark_kafkalog.protocol.api.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from pyspark_kafkalog.protocol.api.log_offsets import (
@@ -79,7 +80,7 @@ class Producer:
         data = batch(b"t", producer_id=self.id, epoch=epoch, sequence=sequence, transactional=True)
         request = produce_request({(topic, 0): data}, acks=-1)
         wanted = self.name if name == "" else name
-        self.session.ask(step, dataclasses.replace(request, transactional_id=wanted), 11)
+        self.session.ask(step, structs.replace(request, transactional_id=wanted), 11)
 
     def end(self, step: str, *, commit: bool, **other: Any) -> None:
         request = EndTxnRequest(*self._who(other), commit)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pyspark_kafkalog.columnar.decoder import COLUMNS
 from pyspark_kafkalog.formats import message_set

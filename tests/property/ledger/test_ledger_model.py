@@ -14,12 +14,11 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07, PROTOCOL_08
 from pyspark_kafkalog.errors import IncompleteLoad, LostRace
 from pyspark_kafkalog.ledger.commit import LOAD_MODES, Commit
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.stores.store import Store
-from pyspark_kafkalog.types import TopicPartition
+from pyspark_kafkalog.types import PROTOCOL_07, PROTOCOL_08, TopicPartition
 from tests.support.examples import examples
 from tests.support.ledger.memory_store import Crash, MemoryStore, WatchedStore, crashing
 from tests.support.ledger.plans import facts, plan_of, read

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from pyspark_kafkalog.protocol.codec import specs
+from pyspark_kafkalog.protocol.codec import WireStruct, specs
 from tests.support.examples import examples
 from tests.support.protocol.messages import CASES, Case, by_class, messages
 
@@ -61,7 +61,7 @@ DROPPED_BY_KAFKA_4 = {
 
 def plain(value: Any, version: int) -> Any:
     """A message of ours, or a part of one, as dicts, lists and numbers; fields of other versions left out."""
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, WireStruct):
         return {
             name: plain(getattr(value, name), version)
             for name, spec, _ in specs(value)
@@ -85,7 +85,7 @@ def plain_kio(value: Any) -> Any:
 
 def plain_kafka_python(value: Any, like: Any, version: int) -> Any:
     """The same fields of an object of kafka-python."""
-    if dataclasses.is_dataclass(like):
+    if isinstance(like, WireStruct):
         return {
             name: plain_kafka_python(getattr(value, name), getattr(like, name), version)
             for name, spec, _ in specs(like)

@@ -13,10 +13,11 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.disk.filesystem import Data, File, FileSystem
 from kafkalog_broker.groups.consumer_group import ConsumerGroupSettings

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+from msgspec import structs
+
 from kafkalog_broker.embedded import EmbeddedBroker, run_child, start_broker
 from pyspark_kafkalog.protocol.exchange import APIS, RELEASES
 
@@ -30,8 +32,11 @@ def run_as(release: str) -> None:
     from kafkalog_broker.server.dispatch import REGISTRY
 
     spoken = {key: versions for key, versions in RELEASES[release].items() if key in REGISTRY}
-    served = {key: replace(REGISTRY[key], versions=tuple(versions)) for key, versions in spoken.items()}
-    known = {**APIS, **{key: replace(APIS[key], versions=versions) for key, versions in spoken.items()}}
+    served = {
+        key: structs.replace(REGISTRY[key], versions=tuple(versions)) for key, versions in spoken.items()
+    }
+    changed = {key: replace(APIS[key], versions=versions) for key, versions in spoken.items()}
+    known = {**APIS, **changed}
     with (
         patch("kafkalog_broker.server.dispatch.REGISTRY", served),
         patch("kafkalog_broker.server.handlers.metadata.REGISTRY", served),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from pyspark_kafkalog.formats.batch import encode_batch
 from pyspark_kafkalog.formats.compression import Codec

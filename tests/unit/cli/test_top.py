@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from pyspark_kafkalog.cli.dashboard import _keep_showing, lines_of
 from pyspark_kafkalog.errors import ConnectionLost

@@ -7,10 +7,11 @@ import pytest
 
 import pyspark_kafkalog as kafkalog
 from pyspark_kafkalog.config.classic_config import Client07Config
-from pyspark_kafkalog.config.client_config import ClientConfig, parse_address
+from pyspark_kafkalog.config.client_config import ClientConfig
 from pyspark_kafkalog.config.definition import Config, parse
 from pyspark_kafkalog.config.producer_config import ProducerConfig
 from pyspark_kafkalog.errors import InvalidConfig
+from pyspark_kafkalog.types import parse_address
 
 
 def test_an_address_is_host_and_port_and_bootstrap_servers_are_several() -> None:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.groups.group import NoSuchGroup
 from kafkalog_broker.groups.group_coordinator import Description

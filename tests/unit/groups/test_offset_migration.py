@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership
 from kafkalog_broker.config.broker_config import LogConfig

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.disk.data_directory import CLEAN_SHUTDOWN_NAME
 from kafkalog_broker.disk.filesystem import FileSystem, ReadOnlyFiles

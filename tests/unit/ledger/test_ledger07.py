@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pyspark_kafkalog.config.classic_config import PROTOCOL_07
 from pyspark_kafkalog.errors import DamagedRecord, ForeignCluster, ReceiptMismatch, TopicRecreated
 from pyspark_kafkalog.ledger.ledger import Ledger
 from pyspark_kafkalog.ledger.records import BROKERS_VERSION, seal
+from pyspark_kafkalog.types import PROTOCOL_07
 from tests.support.ledger.memory_store import MemoryStore
 from tests.support.ledger.plans import (
     B1,

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.logs.offset_records import (
     CommittedOffset,

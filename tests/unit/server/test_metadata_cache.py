@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.cluster.ownership import ClusterTopic, ClusterView, Ownership, Pulse
 from kafkalog_broker.logs.topic_store import StoredTopic

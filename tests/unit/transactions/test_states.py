@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.transactions import states
 from kafkalog_broker.transactions.states import LAST_EPOCH, PREPARED, CoordinatorState, Outcome, Transaction

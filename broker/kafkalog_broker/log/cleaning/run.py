@@ -7,9 +7,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.filesystem import File, FileSystem, write_all
@@ -31,8 +32,7 @@ _LAST_DELTA = struct.Struct(">i")
 _ENTRY_OVERHEAD, _SMALLEST, _MAGIC_AT, _LAST_DELTA_AT = 12, 26, 16, 23
 
 
-@dataclass(frozen=True, slots=True)
-class Dirt:
+class Dirt(msgspec.Struct, frozen=True):
     """Segments up to ``end_offset``, clean below ``first_dirty``; ``overdue``: beyond the maximum lag."""
 
     first_dirty: int
@@ -98,8 +98,7 @@ def legacy_horizon_ms(sources: Sequence[Segment], first_dirty: int, delete_reten
     return cleaned[-1].modified_ms - delete_retention_ms if cleaned else 0
 
 
-@dataclass(frozen=True, slots=True)
-class CleanJob:
+class CleanJob(msgspec.Struct, frozen=True):
     """A cleaning's input: full segments, dirty from ``first_dirty``; ``memory_bytes`` for keys."""
 
     sources: tuple[Segment, ...]

@@ -16,9 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from kafkalog_broker.disk.filesystem import DirectoryEntry, FileSystem, OpenFile, replace_file
 from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, aborted_bytes

@@ -20,6 +20,8 @@ from itertools import chain, groupby
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from kafkalog_broker.log.aborted_transactions import AbortedTransaction as Aborted
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
@@ -58,8 +60,7 @@ _MANY_LOOKED_AT = 10 * MANY
 _Found = tuple[Wanted, api.PartitionData]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """What a fetch is of: all that it names, or a ``session`` at its ``epoch``."""
 
     request: api.FetchRequest

@@ -6,11 +6,11 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition

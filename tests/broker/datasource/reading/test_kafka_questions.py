@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options

@@ -5,11 +5,11 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch import batch_reader

@@ -6,12 +6,12 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from pyspark_kafkalog.errors import (
     DatabaseFailed,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -29,7 +29,7 @@ def said(plan: Plan, attempt: str = "a", rows: int = 3, **changed: Any) -> list[
         file = WrittenFile(f"{index}-{attempt}", 100, rows, 7, (planned.start, planned.end - 1), {})
         span = {"start": planned.start, "end": planned.end}
         end = {"files": 1, "rows": rows, "records": rows, **span, **changed}
-        lines.append(json.dumps({"range": index, "attempt": attempt, "file": asdict(file)}))
+        lines.append(json.dumps({"range": index, "attempt": attempt, "file": msgspec.to_builtins(file)}))
         lines.append(json.dumps({"range": index, "attempt": attempt, "end": end}))
     return lines
 
@@ -62,7 +62,7 @@ def test_rows_are_those_that_were_read_unless_they_were_transformed(plan: Plan) 
         accepted(said(plan, records=4), plan, is_whole=True)
     assert accepted(said(plan, records=4), plan, is_whole=False).rows == 3 * len(plan.ranges)
     letter = WrittenFile("dead", 10, 1, 7, None, {})
-    line = json.dumps({"range": 0, "attempt": "a", "dead": asdict(letter)})
+    line = json.dumps({"range": 0, "attempt": "a", "dead": msgspec.to_builtins(letter)})
     first, *others = said(plan, records=3)
     ends = [json.loads(one) for one in others]
     ends[0]["end"] |= {"files": 2, "records": 4}

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from kafkalog_broker.log.append.producer_states import MAX_SEQUENCE, ProducerState
 from kafkalog_broker.log.family import KnownProducer
