@@ -8,11 +8,6 @@ from typing import Any
 
 from pyspark_kafkalog.errors import ErrorCode, ServerError
 
-try:
-    import re2
-except ImportError:
-    re2 = None
-
 _MAX_COMPILED_BYTES = 1 << 20
 """RE2 refuses expressions that compile to more."""
 
@@ -26,11 +21,13 @@ def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
 @lru_cache(maxsize=128)
 def compiled(pattern: str) -> Any:
     """By RE2, whose time is linear in the text; an expression can block Python's ``re`` indefinitely."""
-    if re2 is None:
+    try:
+        import re2
+    except ImportError:
         raise ServerError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             "regular expressions need the package google-re2; pip install pyspark-kafkalog[regex]",
-        )
+        ) from None
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MAX_COMPILED_BYTES

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.request import urlopen
 
 from kafkalog_broker.config.listener_config import ListenerConfig
 from kafkalog_broker.security.authentication import (
@@ -153,6 +152,8 @@ class SignedTokens:
 
     def refresh(self) -> None:
         """Fetch the keys. Raises `InvalidConfig`: that failed; the old keys stay."""
+        from urllib.request import urlopen  # with all of HTTP
+
         import jwt
 
         with self._fetching:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
-
 from kafkalog_broker.config.broker_config import BrokerConfig, LogConfig
 from kafkalog_broker.config.endpoint import KAFKA07, PLAINTEXT
 from kafkalog_broker.config.listener_config import SCRAM_SHA_256, SCRAM_SHA_512
@@ -66,10 +64,9 @@ class Broker:
         *,
         clock: Clock = SYSTEM_CLOCK,
         files: FileSystem | None = None,
-        registry: CollectorRegistry | None = None,
     ) -> None:
         self.config = config
-        self.metrics = Metrics(registry)
+        self.metrics = Metrics()
         self._clock = clock
         files = files if files is not None else FileSystem()
         self._registration = self._make_registration()

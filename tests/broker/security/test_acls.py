@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
@@ -67,7 +66,7 @@ def codes(message: Any) -> set[int]:
     """All error codes of an answer but 0."""
     if isinstance(message, tuple):
         return set().union(*map(codes, message))
-    fields = getattr(message, "__dataclass_fields__", {})
+    fields = getattr(message, "__struct_fields__", ())
     own = {int(getattr(message, name)) for name in fields if name.endswith("error_code")}
     return own.union(*(codes(getattr(message, name)) for name in fields)) - {0}
 
@@ -351,8 +350,7 @@ def test_a_denial_is_logged_once_for_a_request_and_counted(
     alterable: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(alterable)}
-    registry = CollectorRegistry()
-    running = Broker(BrokerConfig.load(None, settings | WITH_ACLS), registry=registry)
+    running = Broker(BrokerConfig.load(None, settings | WITH_ACLS))
     running.start()
     try:
         with caplog.at_level(logging.INFO, "kafkalog_broker.authorizer"), RawClient(running.port) as client:
@@ -365,4 +363,6 @@ def test_a_denial_is_logged_once_for_a_request_and_counted(
         "Topic:LITERAL:'t\\nforged' for request = Fetch"
     ]
     labels = {"resource": "Topic", "operation": "Read"}
-    assert registry.get_sample_value("kafkalog_broker_authorization_denials_total", labels) == 1
+    assert (
+        running.metrics.registry.get_sample_value("kafkalog_broker_authorization_denials_total", labels) == 1
+    )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.server.broker import Broker
@@ -15,24 +14,19 @@ from tests.support.protocol.raw_client import RawClient, batch, fetch_request
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
-
-
-@pytest.fixture
-def broker(tmp_path: Path, registry: CollectorRegistry) -> Iterator[Broker]:
+def broker(tmp_path: Path) -> Iterator[Broker]:
     config = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
-    running = Broker(BrokerConfig.load(None, config), registry=registry)
+    running = Broker(BrokerConfig.load(None, config))
     running.start()
     yield running
     running.stop()
 
 
-def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
-    return registry.get_sample_value(f"kafkalog_broker_{name}", labels)
+def value(broker: Broker, name: str, **labels: str) -> float | None:
+    return broker.metrics.registry.get_sample_value(f"kafkalog_broker_{name}", labels)
 
 
-def test_requests_appends_and_errors_are_counted(broker: Broker, registry: CollectorRegistry) -> None:
+def test_requests_appends_and_errors_are_counted(broker: Broker) -> None:
     data = batch(b"a", b"b")
     with RawClient(broker.port) as client:
         client.create_topic("t")
@@ -41,32 +35,32 @@ def test_requests_appends_and_errors_are_counted(broker: Broker, registry: Colle
         client.produce("t", b"rubbish")
         client.fetch("t", 99)
         client.ask(fetch_request({("u", 0): 0, ("v", 0): 0}))
-    assert value(registry, "requests_total", api="PRODUCE") == 3
-    assert value(registry, "requests_total", api="FETCH") == 2
-    assert value(registry, "requests_total", api="CREATE_TOPICS") == 1
-    assert value(registry, "requests_total", api="METADATA") == 0
-    assert value(registry, "appended_messages_total") == 4
-    assert value(registry, "appended_bytes_total") == 2 * len(data)
-    assert value(registry, "request_errors_total", api="PRODUCE", code="CORRUPT_MESSAGE") == 1
-    assert value(registry, "request_errors_total", api="FETCH", code="OFFSET_OUT_OF_RANGE") == 1
-    assert value(registry, "request_errors_total", api="FETCH", code="UNKNOWN_TOPIC_OR_PARTITION") == 2
+    assert value(broker, "requests_total", api="PRODUCE") == 3
+    assert value(broker, "requests_total", api="FETCH") == 2
+    assert value(broker, "requests_total", api="CREATE_TOPICS") == 1
+    assert value(broker, "requests_total", api="METADATA") == 0
+    assert value(broker, "appended_messages_total") == 4
+    assert value(broker, "appended_bytes_total") == 2 * len(data)
+    assert value(broker, "request_errors_total", api="PRODUCE", code="CORRUPT_MESSAGE") == 1
+    assert value(broker, "request_errors_total", api="FETCH", code="OFFSET_OUT_OF_RANGE") == 1
+    assert value(broker, "request_errors_total", api="FETCH", code="UNKNOWN_TOPIC_OR_PARTITION") == 2
 
 
-def test_a_duplicate_is_not_counted_as_appended(broker: Broker, registry: CollectorRegistry) -> None:
+def test_a_duplicate_is_not_counted_as_appended(broker: Broker) -> None:
     data = batch(b"a", producer_id=5, epoch=0, sequence=0)
     with RawClient(broker.port) as client:
         client.create_topic("t")
         assert [client.produce("t", data).base_offset for _ in range(3)] == [0, 0, 0]
-    assert value(registry, "appended_messages_total") == 1
+    assert value(broker, "appended_messages_total") == 1
 
 
-def test_flushes_are_timed(broker: Broker, registry: CollectorRegistry) -> None:
+def test_flushes_are_timed(broker: Broker) -> None:
     with RawClient(broker.port) as client:
         client.create_topic("t", configs={"flush.messages": "1"})
         for _ in range(3):
             client.produce("t", batch(b"x"))
-    assert value(registry, "log_flush_seconds_count") == 3
-    assert (value(registry, "log_flush_seconds_sum") or 0) > 0
+    assert value(broker, "log_flush_seconds_count") == 3
+    assert (value(broker, "log_flush_seconds_sum") or 0) > 0
 
 
 def test_requests_are_logged_one_by_one_when_that_is_turned_on(

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry
-
 from kafkalog_broker.metrics import Metrics
 
 
-def test_what_is_counted_is_in_the_registry_that_was_passed_in() -> None:
-    registry = CollectorRegistry()
-    metrics = Metrics(registry)
+def test_what_is_counted_is_in_the_registry() -> None:
+    metrics = Metrics()
     metrics.bytes_in.inc(100)
     metrics.bytes_out.inc(7)
     metrics.connections.inc()
@@ -24,10 +21,12 @@ def test_what_is_counted_is_in_the_registry_that_was_passed_in() -> None:
         ("bytes_in_total",): 100, ("bytes_out_total",): 7, ("connections",): 1,
         ("appended_messages_total",): 3, ("appended_bytes_total",): 300,
         ("log_flush_seconds_sum",): 0.25, ("log_flush_seconds_count",): 1,
+        ("log_flush_seconds_bucket", ("le", "0.1")): 0, ("log_flush_seconds_bucket", ("le", "0.25")): 1,
         ("requests_total", ("api", "FETCH")): 2, ("requests_total", ("api", "PRODUCE")): 1,
         ("request_errors_total", ("api", "FETCH"), ("code", "OFFSET_OUT_OF_RANGE")): 2,
     }  # fmt: skip
-    found = {key: registry.get_sample_value(f"kafkalog_broker_{key[0]}", dict(key[1:])) for key in expected}
+    sample = metrics.registry.get_sample_value
+    found = {key: sample(f"kafkalog_broker_{key[0]}", dict(key[1:])) for key in expected}
     assert found == expected
 
 

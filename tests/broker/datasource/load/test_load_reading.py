@@ -6,11 +6,12 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec import structs
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_kafkalog.datasource.batch.batch_reader import BatchReader, KafkaInputPartition
@@ -324,7 +325,9 @@ def test_a_recreated_topic_after_planning_is_not_read(broker: ScriptedBroker, le
 
     def described(request: Any) -> Any:
         found = answer(request)
-        return replace(found, topics=tuple(replace(t, topic_id=uuid.UUID(int=2)) for t in found.topics))
+        return structs.replace(
+            found, topics=tuple(structs.replace(t, topic_id=uuid.UUID(int=2)) for t in found.topics)
+        )
 
     broker.default(ApiKey.METADATA, described)
     with pytest.raises(TopicRecreated, match="t-0 was deleted and created again after it was planned"):
@@ -338,7 +341,7 @@ def damaged(log: ScriptedLog) -> Any:
         answer = log.fetch(request)
         topic = answer.responses[0]
         data = topic.partitions[0].records
-        part = replace(topic.partitions[0], records=data[:-1] + bytes([data[-1] ^ 1]))
-        return replace(answer, responses=(replace(topic, partitions=(part,)),))
+        part = structs.replace(topic.partitions[0], records=data[:-1] + bytes([data[-1] ^ 1]))
+        return structs.replace(answer, responses=(structs.replace(topic, partitions=(part,)),))
 
     return damage

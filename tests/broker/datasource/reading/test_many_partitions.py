@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from msgspec.structs import replace
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
