@@ -6,7 +6,6 @@ Names are 0.7's, and so are defaults unless noted.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     describe,
     not_empty,
     not_negative,
@@ -69,7 +69,7 @@ numbered_broker_list = Check(
 )
 
 
-@dataclass(frozen=True)
+@configuration
 class Connection07Config(Config):
     protocol: str = prop(
         "protocol", PROTOCOL_07, check=one_of(PROTOCOL_07, PROTOCOL_08), section="Connections",
@@ -110,7 +110,7 @@ class Connection07Config(Config):
     security_protocol: str = prop_of(ClientConfig, "security_protocol")
 
 
-@dataclass(frozen=True)
+@configuration
 class Client07Config(ProvidersConfig, SaslConfig, TlsConfig, Connection07Config):
     """Properties of all clients of 0.7's API; TLS and logins need the protocol since 0.8."""
 
@@ -160,7 +160,7 @@ SMALLEST, LARGEST, NONE = "smallest", "largest", "none"  # where to start if the
 _no_limit_or_ms = Check(f"0 to {INT_MAX}, or -1 to wait without limit", lambda value: -1 <= value <= INT_MAX)
 
 
-@dataclass(frozen=True)
+@configuration
 class SimpleConsumerConfig(Client07Config):
     isolation_level: str = prop_of(ConsumerConfig, "isolation_level")
 
@@ -169,7 +169,7 @@ class SimpleConsumerConfig(Client07Config):
         return IsolationLevel[self.isolation_level.upper()]
 
 
-@dataclass(frozen=True)
+@configuration
 class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
     group_id: str = prop(
         "groupid", "group1", aliases=("group.id",), check=znode_name, section="The group",
@@ -262,7 +262,7 @@ class ConnectorConfig(ZooKeeperConfig, SimpleConsumerConfig):
         return self.zookeeper_connect or ""
 
 
-@dataclass(frozen=True)
+@configuration
 class Source07Config(ZooKeeperConfig, SimpleConsumerConfig):
     """A Spark read from Kafka 0.7; needs either ``zookeeper.connect`` or ``broker.list``."""
 
@@ -294,7 +294,7 @@ handler_properties = Check(
 )
 
 
-@dataclass(frozen=True)
+@configuration
 class SyncProducerConfig(Client07Config):
     """A producer that sends to one broker."""
 
@@ -327,7 +327,7 @@ class SyncProducerConfig(Client07Config):
             )
 
 
-@dataclass(frozen=True)
+@configuration
 class AsyncProducerConfig(SyncProducerConfig):
     """A producer that queues messages for one broker."""
 
@@ -405,7 +405,7 @@ class AsyncProducerConfig(SyncProducerConfig):
         return self.codec if chosen else Codec.NONE
 
 
-@dataclass(frozen=True)
+@configuration
 class ClassicProducerConfig(ZooKeeperConfig, AsyncProducerConfig):
     """The producer that finds brokers and selects among them."""
 

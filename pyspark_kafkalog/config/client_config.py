@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pyspark_kafkalog.config.definition import (
@@ -11,6 +10,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     not_empty,
     not_negative,
     one_of,
@@ -46,7 +46,7 @@ addresses = Check("host:port, separated by commas", parsed_by(parse_addresses))
 _brokers = addresses._replace(allowed=f"{addresses.allowed}, such as localhost:9092")
 
 
-@dataclass(frozen=True)
+@configuration
 class ConnectionConfig(Config):
     bootstrap_servers: str = prop(
         "bootstrap.servers", kind=str, check=_brokers, section="Connections",
@@ -144,7 +144,7 @@ value.deserializer value.serializer
 """Properties of Kafka's clients, 3.9 to 4.1, that not all clients here have."""
 
 
-@dataclass(frozen=True)
+@configuration
 class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
     """Properties shared by producers, consumers and admin calls; Kafka's names and defaults."""
 
@@ -188,7 +188,7 @@ class ClientConfig(ProvidersConfig, TlsConfig, SaslConfig, ConnectionConfig):
         return parse_addresses(self.bootstrap_servers)
 
 
-@dataclass(frozen=True)
+@configuration
 class ConsumerConfig(ClientConfig):
     fetch_min_bytes: int = prop(
         "fetch.min.bytes", 1, int, check=between(0, INT_MAX), unit="bytes", section="Fetching",
@@ -242,7 +242,7 @@ _strategies = Check(
 )
 
 
-@dataclass(frozen=True)
+@configuration
 class GroupConsumerConfig(ConsumerConfig):
     group_id: str | None = prop(
         "group.id", None, check=not_empty, section="The group",

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from pyspark_kafkalog.errors import InvalidConfig
 
@@ -230,11 +230,67 @@ def prop_of(config: type[Config], field: str, default: Any = dataclasses.MISSING
     return dataclasses.field(default=own, repr=there.repr, metadata=there.metadata)
 
 
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: bool) -> Callable[[type], type]:
+        return lambda cls: cls
+
+
+@dataclass_transform(frozen_default=True)
+def configuration(cls: type[C]) -> type[C]:
+    """A frozen dataclass with the methods of `Config`: for each class of its own ``dataclass`` would compile
+    them anew, which took half of the import of a Spark worker.
+    """
+    return dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+
+
 class Config:
     """*Thread-safe: immutable.* Base of configurations; checked however an instance is created."""
 
     meaningless: ClassVar[frozenset[str]] = frozenset()
     """Names that users may give, in files for other programs: ignored, and no mistake."""
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        items = dataclasses.fields(self)  # type: ignore[arg-type]
+        names = [item.name for item in items]
+        given = dict(zip(names, values, strict=False))
+        for name in named:
+            if name in given or name not in names:
+                raise TypeError(f"{type(self).__name__} has no {name}, or it is given twice")
+        if len(values) > len(names):
+            raise TypeError(f"{type(self).__name__} has {len(names)} values, not {len(values)}")
+        given |= named
+        for item in items:
+            value = given.get(item.name, item.default)
+            if value is dataclasses.MISSING:
+                raise TypeError(f"{type(self).__name__} needs {item.name}")
+            self.__dict__[item.name] = value
+        self.__post_init__()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._compared() == other._compared()
+
+    def __hash__(self) -> int:
+        return hash(self._compared())
+
+    def __repr__(self) -> str:
+        items = dataclasses.fields(self)  # type: ignore[arg-type]
+        shown = (f"{item.name}={getattr(self, item.name)!r}" for item in items if item.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def _compared(self) -> tuple[object, ...]:
+        items = dataclasses.fields(self)  # type: ignore[arg-type]
+        return tuple(getattr(self, item.name) for item in items if item.compare)
 
     def __post_init__(self) -> None:
         for item in describe(type(self)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -20,6 +19,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     describe,
     not_empty,
     one_of,
@@ -46,7 +46,7 @@ _names = Check(
 )
 
 
-@dataclass(frozen=True)
+@configuration
 class MirrorConfig(Config):
     sources: tuple[str, ...] = prop(
         "sources", kind=tuple, check=_names, section="The mirror",
@@ -101,14 +101,14 @@ _COMMITTED: str = prop(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@configuration
 class SourceConfig(ConnectorConfig):
     """A source found through ZooKeeper."""
 
     isolation_level: str = _COMMITTED
 
 
-@dataclass(frozen=True)
+@configuration
 class BrokersSourceConfig(GroupConsumerConfig):
     """A source with ``bootstrap.servers``."""
 
@@ -120,7 +120,7 @@ class BrokersSourceConfig(GroupConsumerConfig):
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@configuration
 class Target07Config(ClassicProducerConfig):
     delivery_timeout_ms: int = prop(
         "delivery.timeout.ms", 120_000, int, check=between(0, INT_MAX), unit="ms",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from pyspark_kafkalog.config.client_config import ClientConfig
@@ -11,6 +10,7 @@ from pyspark_kafkalog.config.definition import (
     LONG_MAX,
     Check,
     between,
+    configuration,
     not_empty,
     not_negative,
     one_of,
@@ -30,7 +30,7 @@ _WITHOUT_LZ4 = ("0.8.0", "0.8.1")
 _DELIVERY_TIMEOUT_MS = 120_000
 
 
-@dataclass(frozen=True)
+@configuration
 class ProducerConfig(ClientConfig):
     acks: str = prop(
         "acks", "all", check=one_of("all", "-1", "1", "0"), aliases=("request.required.acks",),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_kafkalog.config.definition import Check, Config, Property, describe, one_of, prop
+from pyspark_kafkalog.config.definition import Check, Config, Property, configuration, describe, one_of, prop
 from pyspark_kafkalog.errors import InvalidConfig
 
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -23,7 +23,7 @@ tls_versions = Check(
 )
 
 
-@dataclass(frozen=True)
+@configuration
 class TlsConfig(Config):
     """TLS of a client. Used only with `security.protocol` SSL and SASL_SSL."""
 
@@ -105,7 +105,7 @@ MECHANISMS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@configuration
 class SaslConfig(Config):
     """How a client logs in. Used only as far as `security.protocol` and the mechanism need it."""
 
@@ -201,7 +201,7 @@ class Provider:
     parameters: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@configuration
 class ProvidersConfig(Config):
     """Where secrets that other properties refer to are kept."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_kafkalog.config.definition import (
@@ -10,6 +9,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     not_empty,
     one_of,
     parse,
@@ -49,7 +49,7 @@ path_prefix = Check(
 )
 
 
-@dataclass(frozen=True)
+@configuration
 class ZooKeeperConfig(ProvidersConfig):
     """How the brokers and clients of a cluster use ZooKeeper."""
 
@@ -154,7 +154,7 @@ class ZooKeeperConfig(ProvidersConfig):
         return self.zookeeper_ssl_client_enable and self.zookeeper_set_acl
 
 
-@dataclass(frozen=True)
+@configuration
 class ZooKeeperServerConfig(Config):
     """``zookeeper.properties`` for ``kafkalog zookeeper start``. ZooKeeper's names."""
 

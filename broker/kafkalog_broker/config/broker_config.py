@@ -7,7 +7,7 @@ the offsets topic has one partition.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     describe,
     not_empty,
     not_negative,
@@ -66,7 +67,7 @@ def _is_limit(word: str) -> bool:
     return bool(host) and count.isascii() and count.isdigit()
 
 
-@dataclass(frozen=True)
+@configuration
 class BrokerConfig(Config):
     """All properties of ``server.properties``."""
 

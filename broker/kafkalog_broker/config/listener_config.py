@@ -13,6 +13,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     describe,
     one_of,
     parse_layers,
@@ -32,7 +33,7 @@ _mechanisms = Check(
 )
 
 
-@dataclass(frozen=True, repr=False)
+@configuration
 class ListenerConfig(Config):
     """Properties of a listener or one of its mechanisms. No ``repr``, as they contain secrets."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,7 @@ from pyspark_kafkalog.config.definition import (
     Check,
     Config,
     between,
+    configuration,
     describe,
     nearest,
     not_negative,
@@ -74,7 +75,7 @@ compression_types = one_of("producer", "uncompressed", "gzip", "snappy", "lz4", 
 _KEPT = "Kept and shown, without effect"
 
 
-@dataclass(frozen=True)
+@configuration
 class LogConfig(Config):
     """Properties that a topic may set; others come from `BrokerConfig`."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from pyspark_kafkalog.config.definition import (
     Config,
     Property,
     between,
+    configuration,
     describe,
     nearest,
     not_negative,
@@ -147,7 +147,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
         return self.commit != "none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class SourceOptions(Config):
     """The options of any read, batch or stream. Times are in milliseconds."""
 
@@ -409,7 +409,7 @@ class SourceOptions(Config):
         return ALL_RECORDS if isinstance(self.wire, Source07Config) else self.wire.isolation_level
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class BatchOptions(SourceOptions):
     end: OffsetLimit = unlisted(None)
     load: LoadOptions | None = unlisted(None)
@@ -418,7 +418,7 @@ class BatchOptions(SourceOptions):
     """Ids of the topics whose offsets are read, if known: in another topic of the name they mean nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class StreamOptions(SourceOptions):
     """The options of a stream. Limits count offsets, of all partitions together."""
 
@@ -438,7 +438,7 @@ class Unit(NamedTuple):
     batch: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@configuration
 class SinkOptions(Config):
     servers: str | None = prop(
         "kafka.bootstrap.servers", None, _text_or_none, use=(SINK,), shown="required", doc=_SERVERS_DOC

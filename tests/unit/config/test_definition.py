@@ -9,6 +9,7 @@ import pytest
 from pyspark_kafkalog.config.definition import (
     Config,
     between,
+    configuration,
     describe,
     nearest,
     not_empty,
@@ -20,7 +21,7 @@ from pyspark_kafkalog.config.definition import (
 from pyspark_kafkalog.errors import ErrorCode, InvalidConfig
 
 
-@dataclass(frozen=True)
+@configuration
 class Sample(Config):
     size: int = prop("size.bytes", 10, int, aliases=("size", "old.size"), check=between(1, 100), unit="bytes")
     on: bool = prop("is.on", True, bool)
@@ -29,7 +30,7 @@ class Sample(Config):
     limit_ms: int | None = prop("limit.ms", None, int)
 
 
-@dataclass(frozen=True)
+@configuration
 class Needy(Config):
     where: str = prop("where", kind=str, check=not_empty)
 

@@ -18,7 +18,7 @@ from pyspark_kafkalog.config.classic_config import (
     SyncProducerConfig,
 )
 from pyspark_kafkalog.config.client_config import ClientConfig, ConsumerConfig, GroupConsumerConfig
-from pyspark_kafkalog.config.definition import Config, Property, between, describe, prop
+from pyspark_kafkalog.config.definition import Config, Property, between, configuration, describe, prop
 from pyspark_kafkalog.config.mirror_config import (
     BrokersSourceConfig,
     MirrorConfig,
@@ -30,7 +30,7 @@ from pyspark_kafkalog.config.properties import parse_properties, properties_file
 from pyspark_kafkalog.config.zookeeper_config import ZooKeeperServerConfig
 
 
-@dataclass(frozen=True)
+@configuration
 class Sample(Config):
     size: int = prop(
         "size.bytes", 10, int, aliases=("size",), check=between(1, 100), unit="bytes", section="Sizes",
