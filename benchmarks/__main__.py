@@ -76,6 +76,7 @@ BENCHMARKS = (
     *(
         Benchmark("spark_connector", f"Spark, beside its own Kafka connector: {title}", part)
         for part, title in (
+            ("first_row", "the first row"),
             ("values_100", "100 B by records a batch"),
             ("values_1000", "1000 B by records a batch"),
             ("values_10000", "10 kB by records a batch"),
