@@ -40,10 +40,14 @@ class AbortedIndex:
     """Rows of one segment. *Changed under the log's lock*; readers need none, as rows are only added."""
 
     def __init__(self, segment: Path, files: FileSystem, *, is_new: bool) -> None:
-        self.path = segment.with_suffix(ABORTED_SUFFIX)
+        self._segment = segment
         self._files = files
         self._rows: list[AbortedTransaction] | None = [] if is_new else None
         self._unsaved = False
+
+    @property
+    def path(self) -> Path:
+        return self._segment.with_suffix(ABORTED_SUFFIX)
 
     def rows(self) -> list[AbortedTransaction]:
         """All rows; do not modify. Raises `CorruptMessage`: the file is damaged; `OSError`."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import quote, unquote
 
@@ -57,6 +58,7 @@ def collision(name: str, others: Iterable[str]) -> str | None:
     return next((o for o in others if o != name and o.replace(".", "_") == folded), None)
 
 
+@lru_cache(1024)
 def file_name(topic: str) -> str:
     return quote(topic, safe="").replace("~", "%7E")
 

@@ -14,9 +14,16 @@ from msgspec.structs import replace
 from kafkalog_broker.config.broker_config import LogConfig
 from kafkalog_broker.disk.data_directory import may_pass
 from kafkalog_broker.disk.filesystem import DirectoryEntry
-from kafkalog_broker.log.cleaning.swap import decided_in, finish_decided, leftovers_in, with_decided
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX
+from kafkalog_broker.log.cleaning.swap import (
+    SWAP_SUFFIX,
+    decided_in,
+    finish_decided,
+    leftovers_in,
+    with_decided,
+)
 from kafkalog_broker.log.family import LogTools
-from kafkalog_broker.log.segment import DELETED_SUFFIX, Segment, base_offset_of, segment_name
+from kafkalog_broker.log.segment import DELETED_SUFFIX, SUFFIX, Segment, base_offset_of, segment_name
 from kafkalog_broker.log.segment_list import (
     SEGMENT_LIST_NAME,
     Missing,
@@ -109,6 +116,8 @@ class Loading:
     _stray: list[Segment] = field(default_factory=list)
     _truncated: bool = False
     _list_is_due: bool = False
+    _aborted: set[str] | None = None
+    """Names of segments, without suffix, that have a file of aborted transactions, if that is known."""
 
     def run(self) -> Loaded:
         self._durable_offset = max(self._recovery_point, self._clean.end_offset if self._clean else 0)
@@ -137,7 +146,7 @@ class Loading:
 
     def _look(self) -> list[Segment]:
         tools, found = self._tools, []
-        entries = tools.files.scan(self._directory)
+        entries = tools.files.scan(self._directory, (SUFFIX, SWAP_SUFFIX))
         for name in leftovers_in(entries):
             tools.files.remove(self._directory / name)
         for entry in entries:
@@ -157,6 +166,9 @@ class Loading:
                     self._directory / SEGMENT_LIST_NAME,
                 )
         decided = decided_in(entries)
+        if not decided:  # else there will be others
+            names = [entry.name for entry in entries if entry.name.endswith(ABORTED_SUFFIX)]
+            self._aborted = {name.removesuffix(ABORTED_SUFFIX) for name in names}
         if decided and self._listed is not None:
             self._listed = self._on_disk = with_decided(self._listed, decided)
             write_segment_list(tools.files, self._directory, self._listed, durable=True)
@@ -189,6 +201,7 @@ class Loading:
                 self._directory / entry.name, base_offset, self._tools, self._config,
                 size=size, next_offset=next_offset, growing=last, modified_ms=entry.modified_ms,
                 gaps_allowed=base_offset < self._cleaned_offset,
+                has_aborted=self._aborted is None or entry.name.removesuffix(SUFFIX) in self._aborted,
             )  # fmt: skip
             segments.append(segment)
         return segments

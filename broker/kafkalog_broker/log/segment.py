@@ -48,9 +48,11 @@ class Segment:
     def __init__(
         self, path: Path, base_offset: int, tools: LogTools, config: LogConfig,
         *, size: int, next_offset: int, growing: bool = True, modified_ms: int | None = None,
-        gaps_allowed: bool = False,
+        gaps_allowed: bool = False, has_aborted: bool = True,
     ) -> None:  # fmt: skip
-        """``gaps_allowed``: a cleaner may have removed records, so offsets need only rise."""
+        """``gaps_allowed``: a cleaner may have removed records, so offsets need only rise. ``has_aborted``:
+        there may be a file of aborted transactions.
+        """
         self.path = path
         self.base_offset = base_offset
         self.next_offset = next_offset
@@ -66,7 +68,7 @@ class Segment:
         self._format = tools.family.format
         self._interval_bytes = config.index_interval_bytes
         self._scheme = self._make_scheme() if size == 0 else None
-        self.aborted = AbortedIndex(path, tools.files, is_new=size == 0)
+        self.aborted = AbortedIndex(path, tools.files, is_new=size == 0 or not has_aborted)
         self._saved_size = -1  # segment size when its indexes were last saved or loaded
         self._load_lock = threading.Lock()
         self._first_timestamp: int | None = None

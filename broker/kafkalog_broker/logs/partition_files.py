@@ -60,6 +60,7 @@ def remove_if_empty(files: FileSystem, path: Path) -> bool:
 
 def open_partition(
     directory: DataDirectory,
+    path: Path,
     partition: TopicPartition,
     config: LogConfig,
     tools: LogTools,
@@ -69,7 +70,6 @@ def open_partition(
     recovery_point: int = 0,
     truncate_missing: bool = False,
 ) -> Log:
-    path = directory.path / topic_store.directory_name(partition)
     loaded = Loading(path, config, tools, clean, recovery_point, truncate_missing).run()
     log = Log(
         partition, path, loaded.segments, config, directory, tools,
@@ -108,7 +108,7 @@ def make_partitions(
             if number in starts:
                 replace_file(files, path / segment_name(starts[number]), b"", durable=True)
             made[partition] = open_partition(
-                directory, partition, config, tools, leader_epoch=topic.epoch(number)
+                directory, path, partition, config, tools, leader_epoch=topic.epoch(number)
             )
         except OSError as e:
             remove_partitions(files, made, path)

@@ -244,17 +244,16 @@ class Startup:
         name = topic_store.directory_name(partition)
         clean, point = self._contents[directory].known_of(name, topic)
         known_end = max(clean.end_offset if clean else 0, point)
-        offline = partial(
-            OfflineLog, directory, directory.path / name, recovery_point=(topic.topic_id.int, known_end)
-        )
+        path = directory.path / name
+        offline = partial(OfflineLog, directory, path, recovery_point=(topic.topic_id.int, known_end))
 
         def opened() -> Log:
             with directory.refusing(f"opening {name}"):
                 if partition not in self._contents[directory].partitions:
                     self._make_again(directory, partition, known_end)
-                self._own(directory.path / name, partition, topic)
+                self._own(path, partition, topic)
                 return open_partition(
-                    directory, partition, config, self._tools[topic.generation],
+                    directory, path, partition, config, self._tools[topic.generation],
                     leader_epoch=topic.epoch(partition.partition), clean=clean, recovery_point=point,
                     truncate_missing=self._truncate_missing,
                 )  # fmt: skip

@@ -72,11 +72,11 @@ class FaultyFiles:
         self.most_open = max(self.most_open, self.open_count)
         return file
 
-    def scan(self, directory: Path) -> list[DirectoryEntry]:
+    def scan(self, directory: Path, sized: tuple[str, ...] = ("",)) -> list[DirectoryEntry]:
         self.take(directory, errno.EMFILE)
         if self.open_fails(directory):
             raise OSError(errno.EIO, "scan fails", str(directory))
-        return self._real.scan(directory)
+        return self._real.scan(directory, sized)
 
     def make_directory(self, path: Path) -> None:
         if not path.exists():
@@ -215,8 +215,8 @@ class VolatileFiles:
         node.data = lambda: file.read_at(0, 1 << 30)
         return _VolatileFile(self, file, node)
 
-    def scan(self, directory: Path) -> list[DirectoryEntry]:
-        return self._real.scan(directory)
+    def scan(self, directory: Path, sized: tuple[str, ...] = ("",)) -> list[DirectoryEntry]:
+        return self._real.scan(directory, sized)
 
     def make_directory(self, path: Path) -> None:
         self.step()

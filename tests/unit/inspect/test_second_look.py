@@ -36,9 +36,9 @@ class ReadingFiles(ReadOnlyFiles):
         self.before()
         return super().open(path, create=create)
 
-    def scan(self, directory: Path) -> list[DirectoryEntry]:
+    def scan(self, directory: Path, sized: tuple[str, ...] = ("",)) -> list[DirectoryEntry]:
         self.before()
-        return super().scan(directory)
+        return super().scan(directory, sized)
 
 
 class WritingFiles(FileSystem):

@@ -144,8 +144,9 @@ class Decided(NamedTuple):
 def decided_in(entries: Sequence[DirectoryEntry]) -> list[Decided]:
     found = []
     for entry in entries:
-        match = _NAME.fullmatch(entry.name)
-        if match is not None and match[3] == SWAP_SUFFIX and not entry.is_directory:
+        if not entry.name.endswith(SWAP_SUFFIX) or entry.is_directory:
+            continue
+        if (match := _NAME.fullmatch(entry.name)) is not None:
             found.append(Decided(int(match[1]), int(match[2]), entry))
     return sorted(found)
 
@@ -154,11 +155,10 @@ def leftovers_in(entries: Sequence[DirectoryEntry]) -> list[str]:
     wanted = {(swap.base_offset, swap.end_offset) for swap in decided_in(entries)}
     found = []
     for entry in entries:
+        if not entry.name.endswith((CLEANED_SUFFIX, ABORTED_SUFFIX)):
+            continue
         match = _NAME.fullmatch(entry.name)
-        if match is not None and (
-            match[3] == CLEANED_SUFFIX
-            or (match[3] == ABORTED_SUFFIX and (int(match[1]), int(match[2])) not in wanted)
-        ):
+        if match is not None and (match[3] == CLEANED_SUFFIX or (int(match[1]), int(match[2])) not in wanted):
             found.append(entry.name)
     return found
 
