@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 import pyarrow as pa
@@ -35,6 +36,12 @@ _TYPES = {
 
 def arrow_schema(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> pa.Schema:
     """The schema that PySpark makes of these columns' Spark types, the only one Spark accepts."""
+    return _schema(tuple(columns), tuple(known))
+
+
+@lru_cache(64)
+def _schema(columns: tuple[str, ...], known: tuple[str, ...]) -> pa.Schema:
+    """Cached: each of thousands of partitions has a decoder."""
     if not columns:
         raise InvalidConfig(f"at least one column is needed, of: {', '.join(known)}")
     for at, name in enumerate(columns):
@@ -90,14 +97,15 @@ class Constant:
     def __init__(self, value: str | int | None, kind: pa.DataType = INT32) -> None:
         """``value``: a string, a 32-bit number, or None for nulls of type ``kind``."""
         self._value, self._kind = value, kind
-        self._column = self._rows = self._made(0)
+        self._columns: list[pa.Array] = []
+        """The longest, and the last one that was asked for."""
 
     def rows(self, count: int) -> pa.Array:
-        if count > len(self._column):
-            self._column = self._made(count)
-        if count != len(self._rows):
-            self._rows = self._column.slice(0, count)
-        return self._rows
+        if not self._columns or count > len(self._columns[0]):
+            self._columns = [self._made(count)]
+        if count != len(self._columns[-1]):
+            self._columns = [self._columns[0], self._columns[0].slice(0, count)]
+        return self._columns[-1]
 
     def _made(self, count: int) -> pa.Array:
         if self._value is None:

@@ -20,6 +20,7 @@ from pyspark_kafkalog.columnar.arrow_columns import COLUMNS, COLUMNS_07, arrow_s
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from pyspark_kafkalog.datasource.options.option_definitions import BatchOptions
 from pyspark_kafkalog.datasource.options.read_options import parse_batch_options
+from pyspark_kafkalog.datasource.options.topics_and_offsets import OffsetsByPartition
 from pyspark_kafkalog.datasource.reading.kafka import open_cluster
 from pyspark_kafkalog.datasource.reading.source_cluster import OffsetRange
 from pyspark_kafkalog.datasource.reading.start_positions import asked_ranges, bounds_now
@@ -72,7 +73,7 @@ def read_arrow(
     given += [(f"the keyword {name}", name, value) for name, value in more_options.items()]
     parsed = _parsed(_texts(given))
     schema = arrow_schema(parsed.row_columns, COLUMNS_07 if parsed.per_broker else COLUMNS)
-    return ArrowReader(schema, _Batches(_rows(parsed, _planned(parsed))))
+    return ArrowReader(schema, _Batches(_rows(parsed, *_planned(parsed))))
 
 
 def _texts(given: Iterable[tuple[str, str, object]]) -> dict[str, str]:
@@ -125,18 +126,23 @@ def _parsed(texts: Mapping[str, str]) -> BatchOptions:
     return read_again(options, options.load)
 
 
-def _planned(options: BatchOptions) -> list[OffsetRange]:
-    """A start may stay a placeholder, since retention may delete records before their turn."""
+def _planned(options: BatchOptions) -> tuple[list[OffsetRange], OffsetsByPartition]:
+    """The ranges, and where they start now: a start may stay a placeholder, since retention may delete
+    records before their turn.
+    """
     with closing(open_cluster(options)) as cluster:
         asked = asked_ranges(options, cluster, sorted(cluster.leaders()))
         bounds = bounds_now(cluster, asked)
     ranges = [(r, *bounds[r.topic_partition]) for r in asked]
-    return [OffsetRange(r.topic_partition, r.start, end) for r, start, end in ranges if start < end]
+    wanted = [OffsetRange(r.topic_partition, r.start, end) for r, start, end in ranges if start < end]
+    return wanted, {partition: start for partition, (start, _) in bounds.items()}
 
 
-def _rows(options: BatchOptions, ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch, None, None]:
+def _rows(
+    options: BatchOptions, ranges: Sequence[OffsetRange], starts: OffsetsByPartition
+) -> Generator[pa.RecordBatch, None, None]:
     with closing(open_cluster(options, is_task=True)) as cluster:
-        yield from cluster.rows_of_all(ranges, options.row_columns, options.topic_ids or {})
+        yield from cluster.rows_of_all(ranges, options.row_columns, options.topic_ids or {}, starts)
 
 
 class _Batches(Iterator[pa.RecordBatch]):

@@ -182,10 +182,12 @@ class KafkaCluster(SourceCluster):
         else:
             _zookeeper_group(store, group).commit(positions)
 
-    def fetch_small(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:
+    def fetch_small(
+        self, asked: Sequence[OffsetRange], starts: Mapping[TopicPartition, int]
+    ) -> Mapping[OffsetRange, Begun]:
         """A larger range is read at its turn: until then retention may take what follows the first answer."""
         once = {one.topic_partition: one for one in reversed(asked)}
-        starts = self.resolve({p: one.start for p, one in once.items()})
+        starts = self.resolve({p: starts.get(p, one.start) for p, one in once.items()})
         ends = self.resolve({p: one.end for p, one in once.items()})
         wanted = {p: OffsetRange(p, starts[p], ends[p]) for p in once if starts[p] < ends[p]}
         found = fetch_first(self.client, {p: one.start for p, one in wanted.items()}, self.config)

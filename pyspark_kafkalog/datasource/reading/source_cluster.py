@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_NO_STARTS: Mapping[TopicPartition, int] = MappingProxyType({})
 _FEWEST_TOGETHER, _MOST_TOGETHER = 8, 200
 """Ranges of which `SourceCluster.rows_of_all` begins several together."""
 
@@ -197,9 +199,15 @@ class SourceCluster(ABC):
                 raise type(e)(f"{e}. {_HOW_TO_SKIP}") from e
 
     def rows_of_all(
-        self, asked: Sequence[OffsetRange], columns: Sequence[str], topic_ids: Mapping[str, str]
+        self,
+        asked: Sequence[OffsetRange],
+        columns: Sequence[str],
+        topic_ids: Mapping[str, str],
+        starts: Mapping[TopicPartition, int] = _NO_STARTS,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one range after the other, as `rows`. Small ones are fetched together."""
+        """The rows of one range after the other, as `rows`. Small ones are fetched together. ``starts``,
+        where open ranges began a moment ago, saves asking again.
+        """
         if len(asked) < _FEWEST_TOGETHER:
             for one in asked:
                 topic_id = topic_ids.get(one.topic_partition.topic, "")
@@ -207,7 +215,7 @@ class SourceCluster(ABC):
             return
         for first in range(0, len(asked), _MOST_TOGETHER):
             some = asked[first : first + _MOST_TOGETHER]
-            begun = self.fetch_small([one for one in some if one.start < one.end or one.end < 0])
+            begun = self.fetch_small([one for one in some if one.start < one.end or one.end < 0], starts)
             now = self._topic_ids_now([one.topic_partition for one in some]) if topic_ids else {}
             for one in some:
                 topic = one.topic_partition.topic
@@ -220,8 +228,14 @@ class SourceCluster(ABC):
                     begun=begun.get(one) if is_same else None,
                 )
 
-    def fetch_small(self, asked: Sequence[OffsetRange]) -> Mapping[OffsetRange, Begun]:  # noqa: ARG002
-        """Those of these ranges that can be had whole with one request to each broker."""
+    def fetch_small(
+        self,
+        asked: Sequence[OffsetRange],  # noqa: ARG002
+        starts: Mapping[TopicPartition, int],  # noqa: ARG002
+    ) -> Mapping[OffsetRange, Begun]:
+        """Those of these ranges that can be had whole with one request to each broker. ``starts`` may have
+        been deleted since: such a range is left out.
+        """
         return {}
 
     def _topic_ids_now(self, partitions: Collection[TopicPartition]) -> dict[str, str]:

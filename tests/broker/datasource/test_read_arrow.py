@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import pyspark_kafkalog as kafkalog
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
-from pyspark_kafkalog.client.admin import delete_topics
+from pyspark_kafkalog.client.admin import delete_records, delete_topics
 from pyspark_kafkalog.datasource.reading.source_cluster import DataLoss
 from pyspark_kafkalog.datasource.source import DefaultSource
 from pyspark_kafkalog.errors import CorruptMessage, InvalidConfig, UnknownTopicOrPartition
@@ -160,6 +160,18 @@ def test_it_ends_where_the_logs_ended_when_it_was_called(servers: str, three: To
     three.add(30, partition=2)
     assert numbers(reader) == [*range(20)]
     assert numbers(kafkalog.read_arrow(servers, three.name)) == [*range(21), 30]
+
+
+def test_records_deleted_after_the_call_are_left_out_where_many_partitions_are_begun_together(
+    servers: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(partitions=10)
+    for number in range(10):
+        topic.add(number, partition=number)
+        topic.add(100 + number, partition=number)
+    with kafkalog.read_arrow(servers, topic.name) as reader:
+        delete_records(servers, {TopicPartition(topic.name, 4): 1, TopicPartition(topic.name, 7): 2})
+        assert sorted(numbers(reader)) == sorted({*range(10), *range(100, 110)} - {4, 7, 107})
 
 
 def test_topics_without_records_give_no_batch_and_the_same_schema(servers: str, new_topic: NewTopic) -> None:
