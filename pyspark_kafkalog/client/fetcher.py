@@ -83,7 +83,7 @@ class _FetchInFlight:
 
 
 class FirstAnswer(msgspec.Struct, frozen=True):
-    """What `fetch_first` has of one partition, for its `PartitionFetcher`."""
+    """What `FirstFetches` has of one partition, for its `PartitionFetcher`."""
 
     flight: _FetchInFlight
     answer: PartitionData
@@ -98,44 +98,68 @@ class FirstAnswer(msgspec.Struct, frozen=True):
             return offset
 
 
-def fetch_first(
-    cluster: Cluster, starts: Mapping[TopicPartition, int], config: ConsumerConfig
-) -> dict[TopicPartition, FirstAnswer]:
-    """The first records of many partitions, 64 KiB of each at most, by one request to each leader. A
-    partition without them, for whatever reason, is left out: its own fetcher asks again.
+class FirstFetches:
+    """The first records of many partitions, 64 KiB of each at most, asked for by one request to each leader.
+    *Not thread-safe*; other requests may be sent before the `answers` are taken.
     """
-    deadline = Deadline.after(config.request_timeout_ms / 1000, cluster.clock)
-    found: dict[TopicPartition, FirstAnswer] = {}
-    nodes: dict[int, dict[TopicPartition, ReadReplica]] = defaultdict(dict)
-    sent: list[tuple[Connection, Ticket, dict[TopicPartition, ReadReplica]]] = []
-    for tp in starts:
+
+    def __init__(
+        self, cluster: Cluster, starts: Mapping[TopicPartition, int], config: ConsumerConfig
+    ) -> None:
+        self._cluster, self._starts, self._config = cluster, starts, config
+        self._sent: list[tuple[Connection, Ticket, dict[TopicPartition, ReadReplica]]] = []
+        deadline = self._deadline()
+        nodes: dict[int, dict[TopicPartition, ReadReplica]] = defaultdict(dict)
+        for tp in starts:
+            try:
+                replica = cluster.read_replica(tp, config.client_rack, deadline=deadline)
+            except ConnectionLost:
+                return
+            except KafkaError:
+                continue
+            nodes[replica.node_id][tp] = replica
         try:
-            replica = cluster.read_replica(tp, config.client_rack, deadline=deadline)
-        except ConnectionLost:
-            return {}
-        except KafkaError:
-            continue
-        nodes[replica.node_id][tp] = replica
-    try:
-        for node_id, asked in nodes.items():
-            connection = cluster.connection(node_id, deadline)
-            request = _request_of_many({tp: (replica, starts[tp]) for tp, replica in asked.items()}, config)
-            sent.append((connection, connection.send(request, deadline=deadline), asked))
-        for connection, ticket, asked in sent:
-            answer: FetchResponse = connection.receive(ticket, deadline=deadline)
-            for topic in answer.responses:
-                for data in topic.partitions:
-                    tp = TopicPartition(topic.topic, data.partition_index)
-                    if data.error_code is ErrorCode.NONE and first_entry_is_whole(
-                        memoryview(data.records or b"")
-                    ):
-                        flight = _FetchInFlight(connection, ticket, starts[tp], asked[tp], is_shared=True)
-                        found[tp] = FirstAnswer(flight, data)
-    except KafkaError as e:
-        logger.info("fetching the first records of %d partitions together: %s", len(starts), e)
-        for connection, ticket, _ in sent:
+            for node_id, asked in nodes.items():
+                connection = cluster.connection(node_id, deadline)
+                wanted = {tp: (replica, starts[tp]) for tp, replica in asked.items()}
+                ticket = connection.send(_request_of_many(wanted, config), deadline=deadline)
+                self._sent.append((connection, ticket, asked))
+        except KafkaError as e:
+            self._failed(e)
+
+    def answers(self) -> dict[TopicPartition, FirstAnswer]:
+        """A partition without records, for whatever reason, is left out: its own fetcher asks again."""
+        found: dict[TopicPartition, FirstAnswer] = {}
+        deadline = self._deadline()
+        try:
+            for connection, ticket, asked in self._sent:
+                answer: FetchResponse = connection.receive(ticket, deadline=deadline)
+                for topic in answer.responses:
+                    for data in topic.partitions:
+                        tp = TopicPartition(topic.topic, data.partition_index)
+                        if data.error_code is ErrorCode.NONE and first_entry_is_whole(
+                            memoryview(data.records or b"")
+                        ):
+                            flight = _FetchInFlight(
+                                connection, ticket, self._starts[tp], asked[tp], is_shared=True
+                            )
+                            found[tp] = FirstAnswer(flight, data)
+        except KafkaError as e:
+            self._failed(e)
+        return found
+
+    def drop(self) -> None:
+        """Leave the answers unread."""
+        for connection, ticket, _ in self._sent:
             connection.drop(ticket)
-    return found
+        self._sent.clear()
+
+    def _failed(self, error: KafkaError) -> None:
+        logger.info("fetching the first records of %d partitions together: %s", len(self._starts), error)
+        self.drop()
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._config.request_timeout_ms / 1000, self._cluster.clock)
 
 
 def _request_of_many(

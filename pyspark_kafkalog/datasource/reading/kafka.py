@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_kafkalog.client.corrupt_batches import CORRUPT, Detour
 from pyspark_kafkalog.client.discovery import Cluster, ClusterMetadata, TopicMetadata
-from pyspark_kafkalog.client.fetcher import Fetched, FirstAnswer, PartitionFetcher, fetch_first
+from pyspark_kafkalog.client.fetcher import Fetched, FirstAnswer, FirstFetches, PartitionFetcher
 from pyspark_kafkalog.client.offsets import list_offsets
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
@@ -33,6 +33,7 @@ from pyspark_kafkalog.datasource.reading.source_cluster import (
     OffsetRange,
     OffsetsGone,
     OnOffsets,
+    SmallRanges,
     SourceCluster,
     assigned,
 )
@@ -182,16 +183,13 @@ class KafkaCluster(SourceCluster):
         else:
             _zookeeper_group(store, group).commit(positions)
 
-    def fetch_small(
-        self, asked: Sequence[OffsetRange], starts: Mapping[TopicPartition, int]
-    ) -> Mapping[OffsetRange, Begun]:
-        """A larger range is read at its turn: until then retention may take what follows the first answer."""
+    def begin_small(self, asked: Sequence[OffsetRange], starts: Mapping[TopicPartition, int]) -> SmallRanges:
         once = {one.topic_partition: one for one in reversed(asked)}
         starts = self.resolve({p: starts.get(p, one.start) for p, one in once.items()})
         ends = self.resolve({p: one.end for p, one in once.items()})
         wanted = {p: OffsetRange(p, starts[p], ends[p]) for p in once if starts[p] < ends[p]}
-        found = fetch_first(self.client, {p: one.start for p, one in wanted.items()}, self.config)
-        return {once[p]: Begun(wanted[p], first) for p, first in found.items() if first.end >= wanted[p].end}
+        fetches = FirstFetches(self.client, {p: one.start for p, one in wanted.items()}, self.config)
+        return _SmallRanges(once, wanted, fetches)
 
     def _read(
         self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets, first: FirstAnswer | None
@@ -251,6 +249,28 @@ def _zookeeper_group(store: ZooKeeperConfig, group: str) -> ZooKeeperGroup:
 
 def _topic_id(topic: TopicMetadata) -> str:
     return encode_id(topic.topic_id) if topic.topic_id.int else ""
+
+
+class _SmallRanges(SmallRanges):
+    def __init__(
+        self,
+        asked: Mapping[TopicPartition, OffsetRange],
+        wanted: Mapping[TopicPartition, OffsetRange],
+        fetches: FirstFetches,
+    ) -> None:
+        self._asked, self._wanted, self._fetches = asked, wanted, fetches
+
+    def begun(self) -> Mapping[OffsetRange, Begun]:
+        """A larger range is read at its turn: until then retention may take what follows the first answer."""
+        found = self._fetches.answers()
+        return {
+            self._asked[p]: Begun(self._wanted[p], first)
+            for p, first in found.items()
+            if first.end >= self._wanted[p].end
+        }
+
+    def drop(self) -> None:
+        self._fetches.drop()
 
 
 class _RangeRead:

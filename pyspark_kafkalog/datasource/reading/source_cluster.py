@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -76,6 +77,17 @@ class OffsetsGone(Exception):
     def __init__(self, wanted: OffsetRange, start: int, end: int) -> None:
         super().__init__(f"the log holds [{start}, {end})")
         self.wanted, self.start, self.end = wanted, start, end
+
+
+class SmallRanges:
+    """Ranges that were asked for together. *Not thread-safe.* Here there are none."""
+
+    def begun(self) -> Mapping[OffsetRange, Begun]:
+        """Those that came whole."""
+        return {}
+
+    def drop(self) -> None:
+        """Leave them unread."""
 
 
 class SourceCluster(ABC):
@@ -213,30 +225,39 @@ class SourceCluster(ABC):
                 topic_id = topic_ids.get(one.topic_partition.topic, "")
                 yield from self.rows(one, columns, topic_id=topic_id)
             return
-        for first in range(0, len(asked), _MOST_TOGETHER):
-            some = asked[first : first + _MOST_TOGETHER]
-            begun = self.fetch_small([one for one in some if one.start < one.end or one.end < 0], starts)
-            now = self._topic_ids_now([one.topic_partition for one in some]) if topic_ids else {}
-            for one in some:
-                topic = one.topic_partition.topic
-                topic_id = topic_ids.get(topic, "")
-                is_same = now.get(topic, "") == topic_id
-                yield from self.rows(
-                    one,
-                    columns,
-                    topic_id="" if is_same else topic_id,
-                    begun=begun.get(one) if is_same else None,
-                )
+        groups = [asked[first : first + _MOST_TOGETHER] for first in range(0, len(asked), _MOST_TOGETHER)]
+        coming = self._begin(groups[0], starts)
+        try:
+            for some, after in zip_longest(groups, groups[1:], fillvalue=()):
+                begun = coming.begun()
+                coming = self._begin(after, starts)  # the broker answers while these are decoded
+                now = self._topic_ids_now([one.topic_partition for one in some]) if topic_ids else {}
+                for one in some:
+                    topic = one.topic_partition.topic
+                    topic_id = topic_ids.get(topic, "")
+                    is_same = now.get(topic, "") == topic_id
+                    yield from self.rows(
+                        one,
+                        columns,
+                        topic_id="" if is_same else topic_id,
+                        begun=begun.get(one) if is_same else None,
+                    )
+        finally:
+            coming.drop()
 
-    def fetch_small(
+    def _begin(self, asked: Sequence[OffsetRange], starts: Mapping[TopicPartition, int]) -> SmallRanges:
+        wanted = [one for one in asked if one.start < one.end or one.end < 0]
+        return self.begin_small(wanted, starts) if wanted else SmallRanges()
+
+    def begin_small(
         self,
         asked: Sequence[OffsetRange],  # noqa: ARG002
         starts: Mapping[TopicPartition, int],  # noqa: ARG002
-    ) -> Mapping[OffsetRange, Begun]:
-        """Those of these ranges that can be had whole with one request to each broker. ``starts`` may have
-        been deleted since: such a range is left out.
+    ) -> SmallRanges:
+        """Ask for the records of these ranges with one request to each broker. ``starts`` may have been
+        deleted since: such a range is left out.
         """
-        return {}
+        return SmallRanges()
 
     def _topic_ids_now(self, partitions: Collection[TopicPartition]) -> dict[str, str]:
         """None of them if a topic is missing: reading waits for it, and reports it."""

@@ -174,6 +174,18 @@ def test_records_deleted_after_the_call_are_left_out_where_many_partitions_are_b
         assert sorted(numbers(reader)) == sorted({*range(10), *range(100, 110)} - {4, 7, 107})
 
 
+def test_what_was_asked_for_ahead_and_never_read_disturbs_no_later_read(
+    servers: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(partitions=450)
+    for number in range(450):
+        topic.add(number, partition=number)
+    with kafkalog.read_arrow(servers, topic.name) as reader:
+        assert reader.read_next_batch()["value"].to_pylist() == [b"0"]
+    with kafkalog.read_arrow(servers, topic.name) as reader:
+        assert numbers(reader) == list(range(450))
+
+
 def test_topics_without_records_give_no_batch_and_the_same_schema(servers: str, new_topic: NewTopic) -> None:
     empty = new_topic(2)
     reader = kafkalog.read_arrow(servers, empty.name, includeHeaders=True)
