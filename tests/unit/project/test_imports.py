@@ -68,6 +68,14 @@ def test_clients_and_broker_need_neither_spark_nor_arrow_nor_numpy_nor_kazoo(sta
     assert not roots(imported_by(statement)) & {"pyspark", "pyarrow", "numpy", "numba", "pandas", "kazoo"}
 
 
+def test_a_broker_starts_without_what_only_some_configurations_need() -> None:
+    loaded = imported_by("import kafkalog_broker.server.broker")
+    assert not roots(loaded) & {"prometheus_client", "http", "email", "jwt", "re2", "cryptography"}
+    clients = "pyspark_kafkalog.client.", "pyspark_kafkalog.config.c"
+    assert [name for name in loaded if name.startswith(clients)] == []
+    assert len(loaded) <= 310
+
+
 def test_the_source_is_imported_without_arrow_and_numba() -> None:
     loaded = roots(imported_by("from pyspark_kafkalog import DefaultSource"))
     assert "pyspark" in loaded
