@@ -14,6 +14,8 @@ from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from kafkalog_broker.groups.server_assignors import ASSIGNORS, EMPTY, Subscriber, TargetAssignment
 from kafkalog_broker.groups.topic_patterns import compiled
 from kafkalog_broker.logs.topic_store import StoredTopic
@@ -47,16 +49,14 @@ class MemberState(IntEnum):
     """Waits for partitions that another member still owns."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMembership:
+class ClassicMembership(msgspec.Struct, frozen=True):
     """What a classic member sent with its join. ``protocols``: names and metadata, preferred first."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSubscription:
+class MemberSubscription(msgspec.Struct, frozen=True):
     """``pattern``: a regular expression over topic names, or "". ``classic``: None for the newer protocol."""
 
     instance_id: str | None
@@ -70,8 +70,7 @@ class MemberSubscription:
     classic: ClassicMembership | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemberProgress:
+class MemberProgress(msgspec.Struct, frozen=True):
     """``assigned`` may be used; ``revoking`` must still be given up."""
 
     epoch: int
@@ -81,14 +80,12 @@ class MemberProgress:
     revoking: TargetAssignment
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribedTopic:
+class SubscribedTopic(msgspec.Struct, frozen=True):
     topic_id: UUID
     partition_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class MatchedTopics:
+class MatchedTopics(msgspec.Struct, frozen=True):
     """``names`` matched the pattern at ``time_ms``, in ms since the epoch."""
 
     names: tuple[str, ...]
@@ -99,8 +96,7 @@ TopicSnapshot = Mapping[str, StoredTopic]
 """All topics by name. A changed topic set is a new object, so identity tells whether anything changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupSettings:
+class ConsumerGroupSettings(msgspec.Struct, frozen=True):
     """Broker settings; ``assignors`` are keys of `ASSIGNORS`, the first is the default."""
 
     session_timeout_ms: int = 45_000
@@ -112,8 +108,7 @@ class ConsumerGroupSettings:
     downgrades: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """``may_describe`` says whether a topic's name may be shown to it."""
 
     client_id: str
@@ -363,7 +358,7 @@ def entered(group: ConsumerGroup, member_id: str, settings: ConsumerGroupSetting
             )
         now = MemberProgress(0, 0, MemberState.STABLE, EMPTY, EMPTY)
     elif group.progress[member_id].epoch == BACK_SOON:
-        now = replace(group.progress[member_id], epoch=0, previous_epoch=0)
+        now = msgspec.structs.replace(group.progress[member_id], epoch=0, previous_epoch=0)
     else:
         return group
     return replace(group, progress={**group.progress, member_id: now})
@@ -375,7 +370,7 @@ def _left(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Consu
     if request.member_epoch == LEAVING:
         return without(group, {member_id})
     # A member that left reads no more, so nothing is left to revoke.
-    away = replace(
+    away = msgspec.structs.replace(
         group.progress[member_id],
         epoch=BACK_SOON,
         previous_epoch=group.progress[member_id].epoch,

@@ -13,12 +13,11 @@ A null value deletes its key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from msgspec import structs
+from msgspec.structs import astuple, replace
 
 from kafkalog_broker.groups.consumer_group import (
     ClassicMembership,
@@ -319,11 +318,11 @@ def _member(member: MemberSubscription) -> _MemberValue:
     if member.classic is not None:
         protocols = tuple(_Protocol(*each) for each in member.classic.protocols)
         classic = _Classic(1, member.classic.session_timeout_ms, protocols)
-    return structs.replace(_MemberValue(*fields), pattern=member.pattern or None, classic=classic)
+    return replace(_MemberValue(*fields), pattern=member.pattern or None, classic=classic)
 
 
 def _member_of(value: _MemberValue) -> MemberSubscription:
-    *fields, _ = structs.astuple(structs.replace(value, pattern=value.pattern or ""))
+    *fields, _ = astuple(replace(value, pattern=value.pattern or ""))
     classic = None
     if value.classic.present == 1:
         protocols = tuple((each.name, each.metadata) for each in value.classic.protocols)
