@@ -35,12 +35,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import pyspark_kafkalog as kafkalog
 from benchmarks.harness import Measurement, Row, compare, cost, interleave, shown
 from benchmarks.raw_client import RawClient, batch, produce_request
-from benchmarks.spark_read import BATCH_BYTES, KEY, noop, session
+from benchmarks.spark_read import BATCH_BYTES, KEY, noop, one_row, session
 from kafkalog_broker.embedded import start_broker
 from pyspark_kafkalog.datasource import worker_daemon
 from pyspark_kafkalog.formats.batch import encode_batch
@@ -227,7 +226,7 @@ class Contest:
 
     def first_rows(self, daemon: str) -> list[Row]:
         """Beside the connector's, and beside that of a Python source which has one row and asks nobody."""
-        self.spark.dataSource.register(_one_row())
+        self.spark.dataSource.register(one_row())
         with self.topic(READS[0][0], WARM_UP_ROWS, Codec.NONE) as name:
             frames = {what: partial(self.frame, source, name) for what, source in SOURCES}
             frames[ONE_ROW] = self.spark.read.format("one_row").load
@@ -542,27 +541,6 @@ def _until_led(produce: Callable[[], object]) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-def _one_row() -> type[DataSource]:
-    """Made here, so that it is pickled by value: a worker imports nothing for it."""
-
-    class Reader(DataSourceReader):
-        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:  # noqa: ARG002  (Spark names it)
-            yield (1,)
-
-    class OneRow(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "one_row"
-
-        def schema(self) -> str:
-            return "number int"
-
-        def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002  (Spark names it)
-            return Reader()
-
-    return OneRow
 
 
 def _not_much_later(question: str, took: dict[str, Measurement], more: float) -> Row:

@@ -139,6 +139,27 @@ class ReadyMadeReader(DataSourceReader):
             left -= batch.num_rows
 
 
+def one_row() -> type[DataSource]:
+    """A source of one row. Made here, so that it is pickled by value: a worker imports nothing for it."""
+
+    class Reader(DataSourceReader):
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:  # noqa: ARG002  (Spark names it)
+            yield (1,)
+
+    class OneRow(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "one_row"
+
+        def schema(self) -> str:
+            return "number int"
+
+        def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002  (Spark names it)
+            return Reader()
+
+    return OneRow
+
+
 def ready_made(rows: int, value_bytes: int) -> Any:
     """A record batch as the decoder makes it."""
     import pyarrow as pa

@@ -1,5 +1,5 @@
-"""The broker's metrics. Prometheus' library, whose import takes as long as a fifth of the broker, is loaded
-when somebody asks for them.
+"""The broker's metrics. Prometheus' library is imported when somebody asks for them: a start does not wait
+for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLUSH_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 
 
 class Counter:
-    """*Thread-safe.* A number that clients and tests read as ``value``."""
+    """*Thread-safe.* ``value`` rises, or is a gauge."""
 
     __slots__ = ("_lock", "value")
 

@@ -240,8 +240,8 @@ else:
 
 @dataclass_transform(frozen_default=True)
 def configuration(cls: type[C]) -> type[C]:
-    """A frozen dataclass with the methods of `Config`: for each class of its own ``dataclass`` would compile
-    them anew, which took half of the import of a Spark worker.
+    """Makes a class of properties a frozen dataclass with the methods of `Config`. ``dataclass`` alone would
+    compile methods for each class, and every start would wait for that.
     """
     return dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
 
@@ -253,20 +253,18 @@ class Config:
     """Names that users may give, in files for other programs: ignored, and no mistake."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        items = dataclasses.fields(self)  # type: ignore[arg-type]
-        names = [item.name for item in items]
-        given = dict(zip(names, values, strict=False))
-        for name in named:
-            if name in given or name not in names:
-                raise TypeError(f"{type(self).__name__} has no {name}, or it is given twice")
-        if len(values) > len(names):
-            raise TypeError(f"{type(self).__name__} has {len(names)} values, not {len(values)}")
+        items = {item.name: item for item in self._items()}
+        given = dict(zip(items, values, strict=False))
+        if len(values) > len(items):
+            raise TypeError(f"{type(self).__name__} has {len(items)} values, not {len(values)}")
+        if wrong := named.keys() - items.keys() or named.keys() & given.keys():
+            raise TypeError(f"{type(self).__name__}: {min(wrong)} is unknown or given twice")
         given |= named
-        for item in items:
-            value = given.get(item.name, item.default)
+        for name, item in items.items():
+            value = given.get(name, item.default)
             if value is dataclasses.MISSING:
-                raise TypeError(f"{type(self).__name__} needs {item.name}")
-            self.__dict__[item.name] = value
+                raise TypeError(f"{type(self).__name__} needs {name}")
+            self.__dict__[name] = value
         self.__post_init__()
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -284,13 +282,15 @@ class Config:
         return hash(self._compared())
 
     def __repr__(self) -> str:
-        items = dataclasses.fields(self)  # type: ignore[arg-type]
-        shown = (f"{item.name}={getattr(self, item.name)!r}" for item in items if item.repr)
+        shown = (f"{item.name}={getattr(self, item.name)!r}" for item in self._items() if item.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
+    @classmethod
+    def _items(cls) -> tuple[dataclasses.Field[Any], ...]:
+        return dataclasses.fields(cls)  # type: ignore[arg-type]  # `configuration` makes it one
+
     def _compared(self) -> tuple[object, ...]:
-        items = dataclasses.fields(self)  # type: ignore[arg-type]
-        return tuple(getattr(self, item.name) for item in items if item.compare)
+        return tuple(getattr(self, item.name) for item in self._items() if item.compare)
 
     def __post_init__(self) -> None:
         for item in describe(type(self)):
@@ -317,7 +317,7 @@ def describe(cls: type[Config]) -> tuple[Property, ...]:
     if cls in _described:
         return _described[cls]
     found = []
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for field in cls._items():
         if "property" not in field.metadata:
             raise TypeError(f"{cls.__name__}.{field.name} is not made by prop() or unlisted()")
         facts = field.metadata["property"]

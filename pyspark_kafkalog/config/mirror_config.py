@@ -8,10 +8,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from pyspark_kafkalog.config.classic_config import (
-    ClassicProducerConfig,
-    ConnectorConfig,
-)
+from pyspark_kafkalog.config.classic_config import ClassicProducerConfig, ConnectorConfig
 from pyspark_kafkalog.config.client_config import EARLIEST, LATEST, GroupConsumerConfig
 from pyspark_kafkalog.config.client_config import NONE as GROUP_NONE
 from pyspark_kafkalog.config.definition import (

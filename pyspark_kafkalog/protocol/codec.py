@@ -8,7 +8,7 @@ by `ReaderSource` and compiled on first use; a writer consists of closures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, groupby
@@ -148,12 +148,13 @@ class WireStruct(msgspec.Struct, metaclass=_StructType):
     _rows: ClassVar[list[tuple[str, FieldSpec]]]
 
 
-FieldRow = tuple[str, FieldSpec, Any]  # name, description and default
+FieldRow = tuple[str, FieldSpec]  # name and description
 
 
-def specs(cls: Any) -> Iterator[FieldRow]:
-    for name, spec in cls._rows:
-        yield name, spec, spec.default
+def specs(cls: Any) -> Sequence[FieldRow]:
+    """The table of a struct, or of the class of one."""
+    rows: Sequence[FieldRow] = cls._rows
+    return rows
 
 
 _CODES = {int(code): code for code in ErrorCode}
@@ -310,14 +311,14 @@ class ReaderSource:
 
     def _struct(self, cls: Any, target: str) -> None:
         values, tagged = [], {}
-        for name, spec, default in specs(cls):
+        for name, spec in specs(cls):
             if not spec.exists_in(self._version):
-                values.append(self._constant(default))
+                values.append(self._constant(spec.default))
                 continue
             value = f"{name}_{next(self._numbers)}"
             values.append(value)
             if spec.tag is not None:
-                tagged[value] = name, spec, default
+                tagged[value] = name, spec
             else:
                 nullable = spec.nullable_in(self._version)
                 self._value(spec.type, f"{cls.__name__}.{name}", value, nullable)
@@ -337,15 +338,15 @@ class ReaderSource:
         self._write(
             f"    ({''.join(f'{target}, ' for target in tagged)}), pos = {read}(buf, pos - 1)", "else:"
         )
-        for target, (_, _, default) in tagged.items():
-            self._write(f"    {target} = {self._constant(default)}")
+        for target, (_, spec) in tagged.items():
+            self._write(f"    {target} = {self._constant(spec.default)}")
 
 
 def _tags_reader(cls: Any, tagged: list[FieldRow], version: int) -> Reader:
     """Read tagged fields in table order, with defaults for missing ones; skip unknown ones."""
-    defaults = [default for _, _, default in tagged]
+    defaults = [spec.default for _, spec in tagged]
     known = {}
-    for i, (name, spec, _) in enumerate(tagged):
+    for i, (name, spec) in enumerate(tagged):
         label = f"{cls.__name__}.{name}"
         reader = ReaderSource(version, True).reader(label, spec.type, nullable=spec.nullable_in(version))
         known[spec.tag] = i, label, reader
@@ -377,7 +378,7 @@ def _least_bytes(kind: Any, version: int, flexible: bool) -> int:
         return kind.flexible_bytes if flexible else kind.classic_bytes
     if isinstance(kind, Array):
         return 1 if flexible else 4
-    present = (spec for _, spec, _ in specs(kind) if spec.exists_in(version) and spec.tag is None)
+    present = (spec for _, spec in specs(kind) if spec.exists_in(version) and spec.tag is None)
     return flexible + sum(
         1
         if spec.nullable_in(version) and isinstance(spec.type, type)
@@ -390,19 +391,19 @@ def _struct_writer(cls: Any, version: int, flexible: bool) -> Writer:
     plain: list[FieldRow] = []
     tagged: list[FieldRow] = []
     lost = []
-    for name, spec, default in specs(cls):
+    for name, spec in specs(cls):
         if spec.exists_in(version):
-            (plain if spec.tag is None else tagged).append((name, spec, default))
+            (plain if spec.tag is None else tagged).append((name, spec))
         elif not spec.ignorable:
-            lost.append((name, default))
+            lost.append((name, spec.default))
     steps = [_refuse_values_in(lost)] if lost else []
     for fixed, run in groupby(plain, key=lambda row: isinstance(row[1].type, Scalar)):
         rows = list(run)
         if fixed:
-            codes = "".join(spec.type.code for _, spec, _ in rows)
-            steps.append(_run_writer([name for name, _, _ in rows], codes))
+            codes = "".join(spec.type.code for _, spec in rows)
+            steps.append(_run_writer([name for name, _ in rows], codes))
             continue
-        for name, spec, _ in rows:
+        for name, spec in rows:
             writer = _field_writer(f"{cls.__name__}.{name}", spec, version, flexible)
             steps.append(_attribute_writer(name, writer))
     if flexible:
@@ -454,10 +455,10 @@ def _tags_writer(cls: Any, tagged: list[FieldRow], version: int) -> Writer:
         (
             spec.tag or 0,
             attrgetter(name),
-            default,
+            spec.default,
             _field_writer(f"{cls.__name__}.{name}", spec, version, True),
         )
-        for name, spec, default in tagged
+        for name, spec in tagged
     ]
     rows.sort(key=itemgetter(0))
 

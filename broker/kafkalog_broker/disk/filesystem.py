@@ -19,7 +19,7 @@ Data = bytes | bytearray | memoryview
 _COPY_BYTES = 16 << 20
 """Size of one kernel copy step, between progress reports."""
 _READ_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 16
+_SMALL_FILE_BYTES = 1 << 16
 _NO_KERNEL_COPY = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
 """Errors meaning that these disks do not support kernel copies; an ordinary copy may work."""
 
@@ -201,8 +201,8 @@ def read_file(files: FileSystem, path: Path) -> bytes:
     parts: list[bytes] = []
     position = 0
     with closing(files.open(path)) as file:
-        while position == len(parts) * _CHUNK_BYTES:
-            parts.append(file.read_at(position, _CHUNK_BYTES))
+        while position == len(parts) * _SMALL_FILE_BYTES:  # a shorter part is the last
+            parts.append(file.read_at(position, _SMALL_FILE_BYTES))
             position += len(parts[-1])
     return b"".join(parts)
 

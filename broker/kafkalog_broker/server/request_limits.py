@@ -88,7 +88,7 @@ _nesting_of: dict[type, tuple[str, ...]] = {}
 
 def _nesting(cls: type) -> tuple[str, ...]:
     if cls not in _nesting_of:
-        nesting = [name for name, spec, _ in specs(cls) if isinstance(spec.type, Array | type)]
+        nesting = [name for name, spec in specs(cls) if isinstance(spec.type, Array | type)]
         _nesting_of[cls] = tuple(nesting)
     return _nesting_of[cls]
 

@@ -18,11 +18,7 @@ from pyspark_kafkalog.client.groups import CommittedOffset, commit_offsets, comm
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import (
-    KAFKA,
-    ConnectorConfig,
-    SimpleConsumerConfig,
-)
+from pyspark_kafkalog.config.classic_config import KAFKA, ConnectorConfig, SimpleConsumerConfig
 from pyspark_kafkalog.config.definition import INT_MAX, parse
 from pyspark_kafkalog.errors import (
     ConnectionClosed,

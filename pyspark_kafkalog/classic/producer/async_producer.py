@@ -16,11 +16,7 @@ from pyspark_kafkalog.classic.producer.router import ENCODERS, Encoder, key_byte
 from pyspark_kafkalog.classic.producer.sync_producer import ProducerRequest, SyncProducer
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import (
-    AsyncProducerConfig,
-    handler_props,
-    producer_config,
-)
+from pyspark_kafkalog.config.classic_config import AsyncProducerConfig, handler_props, producer_config
 from pyspark_kafkalog.errors import InvalidRecord, InvalidTopic, KafkaError, MessageTooLarge
 from pyspark_kafkalog.protocol.v07 import ANY_PARTITION
 from pyspark_kafkalog.types import PROTOCOL_07, NewRecord

@@ -16,10 +16,7 @@ from pyspark_kafkalog.client.connection07 import Connection07
 from pyspark_kafkalog.client.retry import Attempts, Deadline, RetryPolicy
 from pyspark_kafkalog.client.transport import peer_name
 from pyspark_kafkalog.clock import SYSTEM_CLOCK, Clock
-from pyspark_kafkalog.config.classic_config import (
-    SyncProducerConfig,
-    producer_config,
-)
+from pyspark_kafkalog.config.classic_config import SyncProducerConfig, producer_config
 from pyspark_kafkalog.errors import (
     ConnectionClosed,
     ConnectionLost,

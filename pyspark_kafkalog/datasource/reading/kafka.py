@@ -189,7 +189,7 @@ class KafkaCluster(SourceCluster):
         ends = self.resolve({p: one.end for p, one in once.items()})
         wanted = {p: OffsetRange(p, starts[p], ends[p]) for p in once if starts[p] < ends[p]}
         fetches = FirstFetches(self.client, {p: one.start for p, one in wanted.items()}, self.config)
-        return _SmallRanges(once, wanted, fetches)
+        return _FetchedRanges(once, wanted, fetches)
 
     def _read(
         self, wanted: OffsetRange, columns: tuple[str, ...], on_skip: OnOffsets, first: FirstAnswer | None
@@ -251,7 +251,7 @@ def _topic_id(topic: TopicMetadata) -> str:
     return encode_id(topic.topic_id) if topic.topic_id.int else ""
 
 
-class _SmallRanges(SmallRanges):
+class _FetchedRanges(SmallRanges):
     def __init__(
         self,
         asked: Mapping[TopicPartition, OffsetRange],

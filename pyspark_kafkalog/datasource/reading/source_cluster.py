@@ -80,7 +80,7 @@ class OffsetsGone(Exception):
 
 
 class SmallRanges:
-    """Ranges that were asked for together. *Not thread-safe.* Here there are none."""
+    """Ranges that were asked for together; these are none. *Not thread-safe.*"""
 
     def begun(self) -> Mapping[OffsetRange, Begun]:
         """Those that came whole."""
@@ -247,7 +247,7 @@ class SourceCluster(ABC):
 
     def _begin(self, asked: Sequence[OffsetRange], starts: Mapping[TopicPartition, int]) -> SmallRanges:
         wanted = [one for one in asked if one.start < one.end or one.end < 0]
-        return self.begin_small(wanted, starts) if wanted else SmallRanges()
+        return self.begin_small(wanted, starts)
 
     def begin_small(
         self,

@@ -59,6 +59,14 @@ def numbers(reader: Any, column: str = "value") -> list[int]:
     return [int(value) for batch in reader for value in batch[column].to_pylist()]
 
 
+def one_in_each(new_topic: NewTopic, partitions: int) -> Topic:
+    """A topic in which each partition has its own number."""
+    topic = new_topic(partitions=partitions)
+    for number in range(partitions):
+        topic.add(number, partition=number)
+    return topic
+
+
 @pytest.fixture
 def three(new_topic: NewTopic) -> Topic:
     """0-9 in partition 0, 10-19 in 1, none in 2; a time is 1000 + ten times its number."""
@@ -165,9 +173,8 @@ def test_it_ends_where_the_logs_ended_when_it_was_called(servers: str, three: To
 def test_records_deleted_after_the_call_are_left_out_where_many_partitions_are_begun_together(
     servers: str, new_topic: NewTopic
 ) -> None:
-    topic = new_topic(partitions=10)
+    topic = one_in_each(new_topic, 10)
     for number in range(10):
-        topic.add(number, partition=number)
         topic.add(100 + number, partition=number)
     with kafkalog.read_arrow(servers, topic.name) as reader:
         delete_records(servers, {TopicPartition(topic.name, 4): 1, TopicPartition(topic.name, 7): 2})
@@ -177,9 +184,7 @@ def test_records_deleted_after_the_call_are_left_out_where_many_partitions_are_b
 def test_what_was_asked_for_ahead_and_never_read_disturbs_no_later_read(
     servers: str, new_topic: NewTopic
 ) -> None:
-    topic = new_topic(partitions=450)
-    for number in range(450):
-        topic.add(number, partition=number)
+    topic = one_in_each(new_topic, 450)
     with kafkalog.read_arrow(servers, topic.name) as reader:
         assert reader.read_next_batch()["value"].to_pylist() == [b"0"]
     with kafkalog.read_arrow(servers, topic.name) as reader:

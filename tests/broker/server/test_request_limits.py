@@ -117,7 +117,7 @@ def _size(request: Any, version: int) -> int:
 
 def _with_many(request: Any, count: int) -> Any:
     """The request with so many elements in the first array that it has; None if it has none."""
-    for name, spec, _ in specs(type(request)):
+    for name, spec in specs(type(request)):
         value = getattr(request, name)
         if isinstance(spec.type, Array) and value:
             return structs.replace(

@@ -64,7 +64,7 @@ def plain(value: Any, version: int) -> Any:
     if isinstance(value, WireStruct):
         return {
             name: plain(getattr(value, name), version)
-            for name, spec, _ in specs(value)
+            for name, spec in specs(value)
             if spec.exists_in(version)
         }
     return plain_value(value, lambda item: plain(item, version))
@@ -88,7 +88,7 @@ def plain_kafka_python(value: Any, like: Any, version: int) -> Any:
     if isinstance(like, WireStruct):
         return {
             name: plain_kafka_python(getattr(value, name), getattr(like, name), version)
-            for name, spec, _ in specs(like)
+            for name, spec in specs(like)
             if spec.exists_in(version)
         }
     if isinstance(like, tuple) and value is not None:

@@ -116,7 +116,7 @@ def messages(cls: Any, version: int) -> st.SearchStrategy[Any]:
     """Messages that ``version`` can carry whole."""
     return st.builds(
         cls,
-        **{name: _values(name, spec, version) for name, spec, _ in specs(cls) if spec.exists_in(version)},
+        **{name: _values(name, spec, version) for name, spec in specs(cls) if spec.exists_in(version)},
     )
 
 
@@ -154,7 +154,7 @@ def reference_body(message: Any, case: Case, extra_tags: dict[int, bytes] | None
     """``message`` field by field, the slow way; ``extra_tags`` are put into every flexible struct."""
     out = b""
     tags = dict(extra_tags or {})
-    for name, spec, default in specs(message):
+    for name, spec in specs(message):
         value = getattr(message, name)
         if not spec.exists_in(case.version):
             continue
@@ -164,7 +164,7 @@ def reference_body(message: Any, case: Case, extra_tags: dict[int, bytes] | None
             data = _reference_value(value, spec.type, case, extra_tags)
         if spec.tag is None:
             out += data
-        elif value != default:
+        elif value != spec.default:
             tags[spec.tag] = data
     if case.flexible:
         out += _uvarint(len(tags))

@@ -33,8 +33,8 @@ class TableReader:
     def message(self, cls: Any) -> Any:
         """An object of ``cls``."""
         values, tags = {}, {}
-        for name, spec, default in specs(cls):
-            values[name] = default
+        for name, spec in specs(cls):
+            values[name] = spec.default
             if not spec.exists_in(self._version):
                 continue
             if spec.tag is not None:

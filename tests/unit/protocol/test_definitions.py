@@ -108,9 +108,9 @@ def check_struct(cls: Any, rows: list[Any], api: Api, common: dict[str, Any], as
     """Compare a class with its definition in the versions ``asked``; how many fields there are."""
     wanted = [row for row in rows if versions_in(row.get("versions", row.get("taggedVersions")), api)]
     ours = list(specs(cls))
-    assert [name for name, _, _ in ours] == [snake(row["name"]) for row in wanted], cls
+    assert [name for name, _ in ours] == [snake(row["name"]) for row in wanted], cls
     count = len(ours)
-    for (name, spec, default), row in zip(ours, wanted, strict=True):
+    for (name, spec), row in zip(ours, wanted, strict=True):
         where = f"{cls.__name__}.{name}"
         held = {v for v in range(api.versions.min, api.versions.max + 1) if spec.exists_in(v)}
         assert held == versions_in(row["versions"], api), where
@@ -120,19 +120,19 @@ def check_struct(cls: Any, rows: list[Any], api: Api, common: dict[str, Any], as
         assert type_name(spec.type) == row["type"], where
         if name.endswith("error_code"):  # an int16 to Kafka's definitions, which have no type for them
             assert spec.type is ERROR_CODE, where
-            assert default is ErrorCode.NONE, where
+            assert spec.default is ErrorCode.NONE, where
         assert spec.ignorable == row.get("ignorable", False) or where in IGNORABLE or held >= asked, where
         element = spec.type.element if isinstance(spec.type, Array) else spec.type
         if isinstance(element, type):
             inner = row.get("fields") or common[row["type"].removeprefix("[]")]
             count += check_struct(element, inner, api, common, held)
             if not isinstance(spec.type, Array):
-                assert default == (None if row.get("default") == "null" else element()), where
+                assert spec.default == (None if row.get("default") == "null" else element()), where
                 continue
         # Ours is null where Kafka's is empty and null is allowed; a request for offsets is a consumer's.
-        if default is not None or not nullable:
+        if spec.default is not None or not nullable:
             expected = -1 if where == "ListOffsetsRequest.replica_id" else default_of(row)
-            assert default == expected, where
+            assert spec.default == expected, where
     return count
 
 

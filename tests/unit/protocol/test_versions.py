@@ -69,15 +69,15 @@ def test_error_codes_are_read_as_such() -> None:
         f"{cls.__name__}.{name}"
         for api in APIS.values()
         for cls in (*structs(api.request), *structs(api.response))
-        for name, spec, default in specs(cls)
-        if name.endswith("error_code") and (spec.type is not ERROR_CODE or default is not ErrorCode.NONE)
+        for name, spec in specs(cls)
+        if name.endswith("error_code") and (spec.type is not ERROR_CODE or spec.default is not ErrorCode.NONE)
     }
     assert found == set()
 
 
 def structs(cls: Any) -> Iterator[Any]:
     yield cls
-    for _, spec, _ in specs(cls):
+    for _, spec in specs(cls):
         element = spec.type.element if isinstance(spec.type, Array) else spec.type
         if isinstance(element, type):
             yield from structs(element)
