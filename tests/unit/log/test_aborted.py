@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog_broker.log.aborted_transactions import AbortedTransaction, parse_aborted
+from kafkalog_broker.log.aborted_transactions import ABORTED_SUFFIX, AbortedTransaction, parse_aborted
+from kafkalog_broker.log.cleaning.swap import swap_path
 from pyspark_kafkalog.errors import CorruptMessage
 from tests.support.log.logs import batch, crash, open_log
 
@@ -52,6 +53,27 @@ def test_a_damaged_file_is_an_error_for_readers_and_made_again_from_the_log(tmp_
     piece = log.read(0, 1000, at_least_one=True, committed_only=True)
     assert list(piece.aborted) == [AbortedTransaction(1, 0, 1, 2)]
     piece.close()
+
+
+def test_the_rows_of_a_cleaning_that_a_crash_interrupted_are_found(tmp_path: Path) -> None:
+    """The cleaned file has them from its second segment, and gets the name of its first, which had none."""
+    manager, log = open_log(tmp_path, segment_bytes=len(_transactional(1)) + 78)
+    for data in (batch(b"x"), batch(b"x"), _transactional(1)):
+        log.append(data)
+    log.end_transaction(1, 0, commit=False)  # 3
+    log.append(batch(b"x"))  # 4, the first of the third segment
+    manager.close()
+    first, second, _ = sorted(log.path.glob("*.kafka"))
+    assert second.stem == "00000000002"
+    swap_path(log.path, 0, 4).write_bytes(first.read_bytes() + second.read_bytes())
+    index = swap_path(log.path, 0, 4, ABORTED_SUFFIX)
+    index.write_bytes(second.with_suffix(ABORTED_SUFFIX).read_bytes())
+    manager, log = open_log(tmp_path)
+    assert [path.stem for path in sorted(log.path.glob("*.kafka"))] == ["00000000000", "00000000004"]
+    piece = log.read(0, 1000, at_least_one=True, committed_only=True)
+    assert list(piece.aborted) == [AbortedTransaction(1, 2, 3, 4)]
+    piece.close()
+    manager.close()
 
 
 @pytest.mark.parametrize("row", [(1, 1, 0, 2, 3), (0, 1, 2, 2, 3), (0, 1, -1, 2, 3)])
