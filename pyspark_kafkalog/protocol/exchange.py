@@ -448,8 +448,10 @@ class FrameReader:
             raise self.failure
         body = self._body
         if body is None:
-            if not whole or self._staged or not _STAGE_BYTES < self._trusted <= _WHOLE_BYTES:
+            if self._staged:
                 return self._stage[self._staged :]
+            if not whole or not _STAGE_BYTES < self._trusted <= _WHOLE_BYTES:
+                return self._stage
             self._body = body = bytearray(SIZE_BYTES + self._trusted)
             self._whole, self._filled = True, 0
             return memoryview(body)
@@ -470,7 +472,9 @@ class FrameReader:
 
     def received(self, count: int) -> list[bytearray]:
         """The frames completed by ``count`` more bytes; the caller owns them."""
-        frames = self._take(count) if self.failure is None else []
+        if self.failure is not None:
+            raise self.failure
+        frames = self._take(count)
         if self.failure is not None and not frames:
             raise self.failure
         return frames
@@ -478,8 +482,7 @@ class FrameReader:
     def _take(self, count: int) -> list[bytearray]:
         """As `received`, but stores an invalid size in `failure`."""
         if self._body is None:
-            self._staged += count
-            return self._cut_stage()
+            return self._cut_stage(count)
         self._filled += count
         if self._whole:
             return self._take_whole(self._body)
@@ -518,11 +521,11 @@ class FrameReader:
             frames += self._take(count)
         return frames
 
-    def _cut_stage(self) -> list[bytearray]:
+    def _cut_stage(self, count: int) -> list[bytearray]:
         frames: list[bytearray] = []
-        stage, end, pos = self._stage, self._staged, 0
+        stage, end, pos = self._stage, self._staged + count, 0
         while end - pos >= SIZE_BYTES:
-            size = int.from_bytes(stage[pos : pos + SIZE_BYTES], "big", signed=True)
+            (size,) = _SIZE.unpack_from(stage, pos)
             if not 0 <= size <= self.max_frame_bytes:
                 limit = self.max_frame_bytes
                 self.failure = FrameTooLarge(f"frame of {size} bytes; the limit is {limit}", size)

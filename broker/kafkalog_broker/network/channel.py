@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from kafkalog_broker.network.reply import BUFFERS, Part, Reply, Transmission
 from kafkalog_broker.network.tls_channel import ServerTls
@@ -65,16 +65,13 @@ class RequestMemory:
         self._large: deque[Reservation] = deque()
         self._small: deque[Reservation] = deque()
         self.waiting_count = 0
+        self.crowded = False
+        """Whether memory may soon run out: then read no request before its memory is reserved."""
         self._lock = threading.Lock()
 
     @property
     def reserved_bytes(self) -> int:
         return self._all.used_bytes + self._kept.used_bytes
-
-    @property
-    def crowded(self) -> bool:
-        """Whether memory may soon run out: then read no request before its memory is reserved."""
-        return 2 * self._kept.used_bytes > self._kept.limit_bytes
 
     def reserve(self, size_bytes: int, wake: Callable[[], object]) -> Reservation:
         """Reserve memory for a request. If not ``granted`` at once, any thread calls ``wake`` later."""
@@ -97,7 +94,7 @@ class RequestMemory:
     def release(self, reservation: Reservation) -> None:
         with self._lock:
             if reservation.lane is not None:
-                reservation.lane.used_bytes -= reservation.size_bytes
+                self._use(reservation.lane, -reservation.size_bytes)
                 reservation.lane = None
             elif not reservation.cancelled:
                 self.waiting_count -= 1
@@ -125,11 +122,14 @@ class RequestMemory:
         self._give(reservation, lane)
         return reservation
 
-    @staticmethod
-    def _give(reservation: Reservation, lane: _Lane) -> None:
-        lane.used_bytes += reservation.size_bytes
+    def _give(self, reservation: Reservation, lane: _Lane) -> None:
+        self._use(lane, reservation.size_bytes)
         reservation.lane = lane
         reservation.granted = True
+
+    def _use(self, lane: _Lane, size_bytes: int) -> None:
+        lane.used_bytes += size_bytes
+        self.crowded = 2 * self._kept.used_bytes > self._kept.limit_bytes
 
 
 def _first(queue: deque[Reservation]) -> Reservation | None:
@@ -160,8 +160,8 @@ class Channel:
     """
 
     __slots__ = (
-        "_admitted", "_ahead_bytes", "_claim", "_failure", "_held", "_memory", "_outgoing", "_reader",
-        "_received_count", "_reserved", "_reserved_in_hand", "_waiting", "in_hand", "paused", "unsent_bytes",
+        "_admitted", "_ahead_bytes", "_claim", "_memory", "_reader", "_received_count", "_reserved",
+        "_reserved_in_hand", "failure", "held", "in_hand", "outgoing", "paused", "unsent_bytes", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -177,26 +177,24 @@ class Channel:
         self._reserved: deque[Reservation] = deque()  # for large waiting requests, in order
         self._reserved_in_hand: Reservation | None = None
         self._received_count = 0
-        self._waiting: list[bytearray] = []  # newest first: popping from the end is cheap
         self._ahead_bytes = 0  # received but not taken, including partial frames
-        self._failure: FrameTooLarge | None = None
+        self.waiting: list[bytearray] = []
+        """Requests that are not taken, newest first: popping from the end is cheap."""
+        self.failure: FrameTooLarge | None = None
+        """Why no request follows those that wait."""
         self.in_hand = False
         """Whether a request waits for its answer."""
-        self._held: list[Part] = []  # unsent small answers; bytes only
-        self._outgoing: Transmission | None = None  # being sent; nothing is held then
+        self.held: list[bytes | bytearray | memoryview] = []
+        """Unsent small answers."""
+        self.outgoing: Transmission | None = None
+        """What is being sent; nothing is held then."""
         self.unsent_bytes = 0
         self.paused = False
         """Whether other channels go first: read ahead as if muted."""
 
     @property
     def muted(self) -> bool:
-        return self.in_hand or self._outgoing is not None
-
-    @property
-    def wants_read(self) -> bool:
-        if self.waits_for_memory:
-            return False
-        return self._ahead_bytes < READ_AHEAD_BYTES or not (self.muted or self.paused)
+        return self.in_hand or self.outgoing is not None
 
     @property
     def waits_for_memory(self) -> bool:
@@ -206,18 +204,6 @@ class Channel:
     def coming_in(self) -> int:
         """Number of the partly received request, or 0."""
         return self._received_count + 1 if self._reader.partial else 0
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def wants_write(self) -> bool:
-        return self._outgoing is not None
-
-    @property
-    def holds(self) -> bool:
-        return bool(self._held)
 
     def buffer(self) -> memoryview:
         return self._reader.buffer(whole=not self._memory.crowded)
@@ -229,36 +215,40 @@ class Channel:
         """Process ``count`` bytes put into `buffer`. Raises `FrameTooLarge`, or `take` does later."""
         self._ahead_bytes += count
         frames = self._reader.received(count)
-        if frames:
-            self._received_count += len(frames)
-            self._count(frames)
-            frames.reverse()
-            self._waiting = frames + self._waiting if self._waiting else frames
-            self._failure = self._reader.failure
-
-    def reserve(self) -> None:
-        """Reserve memory for the incoming request; call before `wants_read`."""
-        if self._claim is None:
-            claimed = self._reader.claimed
-            if claimed > FREE_BYTES and (claimed <= READ_AHEAD_BYTES or not (self.muted or self.paused)):
-                self._claim = self._memory.reserve(claimed, self._admitted)
-
-    def _count(self, frames: list[bytearray]) -> None:
-        """Assign reservations to large frames: the first has the claim, if any; others came at once."""
+        if not frames:
+            return
+        self._received_count += len(frames)
         for frame in frames:
-            if len(frame) > FREE_BYTES:
+            if len(frame) > FREE_BYTES:  # the first has the claim, if there is one; others came at once
                 claim, self._claim = self._claim, None
                 self._reserved.append(claim if claim is not None else self._memory.take(len(frame)))
+        if len(frames) > 1:
+            frames.reverse()
+        self.waiting = frames + self.waiting if self.waiting else frames
+        self.failure = self._reader.failure
+
+    def reads_on(self) -> bool:
+        """Whether to read more. Before, memory is reserved for the incoming request, if its size is known."""
+        if not self._ahead_bytes:
+            return True
+        idle = not (self.in_hand or self.paused or self.outgoing is not None)
+        if self._claim is None:
+            claimed = self._reader.claimed
+            if claimed > FREE_BYTES and (claimed <= READ_AHEAD_BYTES or idle):
+                self._claim = self._memory.reserve(claimed, self._admitted)
+        if self.waits_for_memory:
+            return False
+        return self._ahead_bytes < READ_AHEAD_BYTES or idle
 
     def take(self) -> bytearray | None:
         """The next request, which mutes the channel; None if muted or none waits. Raises `FrameTooLarge`."""
-        if self.in_hand or self._outgoing is not None:
+        if self.in_hand or self.outgoing is not None:
             return None
-        if not self._waiting:
-            if self._failure is not None:
-                raise self._failure
+        if not self.waiting:
+            if self.failure is not None:
+                raise self.failure
             return None
-        frame = self._waiting.pop()
+        frame = self.waiting.pop()
         self._ahead_bytes -= 4 + len(frame)
         self.in_hand = True
         if len(frame) > FREE_BYTES:
@@ -278,9 +268,10 @@ class Channel:
             self.unsent_bytes += len(part)
             if not isinstance(part, BUFFERS):
                 small = False
-        self._held += parts
-        if not small or self.unsent_bytes >= HELD_BYTES:
-            self._outgoing, self._held = Transmission(self._held), []
+        if small and self.unsent_bytes < HELD_BYTES:
+            self.held += cast("Sequence[bytes]", parts)
+        else:
+            self.outgoing, self.held = Transmission([*self.held, *parts]), []
 
     def admit(self, max_request_bytes: int, memory: RequestMemory) -> None:
         self._reader.max_frame_bytes = max_request_bytes
@@ -288,15 +279,25 @@ class Channel:
 
     def send_to(self, sock: socket.socket, tls: ServerTls | None = None) -> bool:
         """Send what ``sock`` takes now, held answers too; True once all is sent. Raises as `Region`."""
-        outgoing = self._outgoing
+        outgoing = self.outgoing
         if outgoing is None:
-            if not self._held:
+            held, self.held = self.held, []
+            if not held:
                 return True
-            outgoing, self._held = Transmission(self._held), []
-            self._outgoing = outgoing
+            data = held[0] if len(held) == 1 else b"".join(held)
+            if tls is None:
+                try:
+                    sent = sock.send(data)
+                except (BlockingIOError, InterruptedError):
+                    sent = 0
+                if sent == len(data):
+                    self.unsent_bytes = 0
+                    return True
+                data = memoryview(data)[sent:]
+            outgoing = self.outgoing = Transmission([data])
         if not (outgoing.send_to(sock) if tls is None else tls.send(sock, outgoing)):
             return False
-        self._outgoing = None
+        self.outgoing = None
         self.unsent_bytes = 0
         return True
 
@@ -306,11 +307,11 @@ class Channel:
                 reservation.memory.release(reservation)
         self._reserved_in_hand = self._claim = None
         self._reserved.clear()
-        self._waiting.clear()
-        self._held.clear()
-        if self._outgoing is not None:
-            self._outgoing.close()
-            self._outgoing = None
+        self.waiting.clear()
+        self.held.clear()
+        if self.outgoing is not None:
+            self.outgoing.close()
+            self.outgoing = None
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ class Processor:
 
     def _run(self) -> None:
         self._thread_id = threading.get_ident()
-        while not self._drained():
+        while self._deadline is None or not self._drained():
             try:
                 self._turn()
             except Exception:
@@ -234,7 +234,7 @@ class Processor:
         self._shut_down()
 
     def _turn(self) -> None:
-        events = self._selector.select(self._wait_seconds())
+        events = self._selector.select(0.0 if self._turns or self._reading_on else self._wait_seconds())
         self._now = self._clock.monotonic()
         for key, mask in events:
             connection: Connection | None = key.data
@@ -260,14 +260,12 @@ class Processor:
             self._tick()
 
     def _wait_seconds(self) -> float:
-        if self._turns or self._reading_on:
-            return 0.0
         if self._deadline is None:
             return self._tick_seconds
         return max(0.0, min(self._tick_seconds, self._deadline - self._now))
 
     def _guarded(self, work: Callable[[Connection, _T], None], connection: Connection, argument: _T) -> None:
-        self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
+        self._slice_ends = 0.0  # it begins when a second request waits
         try:
             work(connection, argument)
         except _CloseRequested:
@@ -290,7 +288,7 @@ class Processor:
             self._close(connection, last_words=True)
 
     def _ready(self, connection: Connection, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE or not connection.channel.wants_write:
+        if mask & selectors.EVENT_WRITE or connection.channel.outgoing is None:
             connection.last_active = self._now
         if connection.tls is not None and not self._secured(connection, connection.tls):
             self._settle(connection)
@@ -338,10 +336,9 @@ class Processor:
             self._bytes_in += count
             channel.received(count)
             self._serve(connection)
-            channel.reserve()
             if count < room and (tls is None or not tls.readable):
                 return
-            if not connection.open or not channel.wants_read:
+            if not connection.open or not channel.reads_on():
                 return
 
     def _serve(self, connection: Connection) -> None:
@@ -353,6 +350,8 @@ class Processor:
             request = channel.take()
             if request is None:
                 return
+            if channel.waiting and not self._slice_ends:
+                self._slice_ends = self._clock.monotonic() + SLICE_SECONDS
             reply = Reply(self, connection, connection.peer, connection.session)
             connection.reply = self._serving = reply
             try:
@@ -369,10 +368,13 @@ class Processor:
                 self._finish(connection, reply)
             else:
                 return
-            if channel.wants_write and not self._send(connection):
+            if channel.outgoing is not None and not self._send(connection):
                 return
-            if channel.waits and self._clock.monotonic() >= self._slice_ends:
-                self._queue(connection)
+            if channel.waiting:
+                if self._clock.monotonic() >= self._slice_ends:
+                    self._queue(connection)
+                    return
+            elif channel.failure is None:
                 return
 
     def _queue(self, connection: Connection) -> None:
@@ -386,7 +388,7 @@ class Processor:
 
     def _take_turn(self, connection: Connection, _: None) -> None:
         connection.last_active = self._now
-        if not connection.channel.wants_write or self._send(connection):
+        if connection.channel.outgoing is None or self._send(connection):
             self._serve(connection)
         self._settle(connection)
 
@@ -418,17 +420,16 @@ class Processor:
         if not connection.open:
             return
         channel = connection.channel
-        if channel.holds:
+        if channel.held:
             self._send(connection)
-        if connection.ended and not connection.is_served and not channel.wants_write:
+        if connection.ended and not connection.is_served and channel.outgoing is None:
             self._close(connection)
             return
         if connection.entering and connection.session.admitted:
             connection.entering = False
             channel.admit(self._max_request_bytes, self._memory)
-        channel.reserve()
-        mask = selectors.EVENT_READ if channel.wants_read and not connection.ended else 0
-        if channel.wants_write:
+        mask = selectors.EVENT_READ if channel.reads_on() and not connection.ended else 0
+        if channel.outgoing is not None:
             mask |= selectors.EVENT_WRITE
         tls = connection.tls
         if tls is not None:
@@ -522,7 +523,7 @@ class Processor:
         if entrance is not None and self._now - connection.opened > entrance.max_seconds:
             return f"no handshake and login within {entrance.max_seconds:g} s"
         coming_in = channel.coming_in
-        if coming_in != connection.coming_in or not channel.wants_read:
+        if coming_in != connection.coming_in or not channel.reads_on():
             connection.coming_in, connection.coming_in_since = coming_in, self._now
         elif coming_in and self._now - connection.coming_in_since > self._max_receive_seconds:
             return f"its request did not come in whole within {self._max_receive_seconds:g} s"

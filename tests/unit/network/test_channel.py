@@ -38,7 +38,7 @@ def test_the_next_request_waits_until_a_large_answer_is_sent() -> None:
     put(channel, frame(b"1") + frame(b"2"))
     assert channel.take() == b"1"
     channel.answer([bytes(HELD_BYTES)])
-    assert channel.wants_write
+    assert channel.outgoing is not None
     assert channel.muted
     assert channel.take() is None
     assert channel.send_to(FakeSocket(iter([3, 0]))) is False  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def test_the_next_request_waits_until_a_large_answer_is_sent() -> None:
     sock = FakeSocket()
     assert channel.send_to(sock) is True  # type: ignore[arg-type]
     assert len(sock.taken) == HELD_BYTES - 3
-    assert not channel.wants_write
+    assert channel.outgoing is None
     assert channel.take() == b"2"
 
 
@@ -56,13 +56,13 @@ def test_small_answers_wait_for_each_other_and_leave_in_one_call() -> None:
     for i in range(4):
         assert channel.take() == bytes([65 + i])
         channel.answer([b"<", bytes([97 + i]), b">"] if i != 2 else None)
-        assert channel.holds
+        assert channel.held
         assert not channel.muted
     sock = FakeSocket()
     assert channel.send_to(sock) is True  # type: ignore[arg-type]
     assert bytes(sock.taken) == b"<a><b><d>"
     assert sock.calls == ["send"]
-    assert not channel.holds
+    assert not channel.held
 
 
 def test_a_large_answer_or_a_region_takes_the_held_ones_along() -> None:
@@ -106,13 +106,13 @@ def test_reading_continues_after_a_request_in_hand_up_to_the_limit() -> None:
     assert channel.take() == b"in hand"
     small = frame(bytes(1000))
     behind = 0
-    while channel.wants_read:
+    while channel.reads_on():
         put(channel, small)
         behind += len(small)
         assert behind < 2 * READ_AHEAD_BYTES
     assert behind >= READ_AHEAD_BYTES
     channel.answer(None)
-    assert channel.wants_read
+    assert channel.reads_on()
     waiting = 0
     while channel.take() is not None:
         waiting += 1

@@ -112,13 +112,12 @@ class TestRequestMemory:
 def _put(channel: Channel, data: bytes) -> int:
     """As a processor reads: until the channel wants no more. Returns how much it took."""
     done = 0
-    while done < len(data) and channel.wants_read:
+    while done < len(data) and channel.reads_on():
         buffer = channel.buffer()
         count = min(len(buffer), len(data) - done)
         buffer[:count] = data[done : done + count]
         del buffer
         channel.received(count)
-        channel.reserve()
         done += count
     return done
 
@@ -131,9 +130,9 @@ class TestChannel:
         channel = Channel(LARGE, memory, lambda: woken.append(1))
         stream = frame(bytes(3 * MIB))
         taken = _put(channel, stream)
-        assert (taken <= 4096, channel.waits_for_memory, channel.wants_read) == (True, True, False)
+        assert (taken <= 4096, channel.waits_for_memory, channel.reads_on()) == (True, True, False)
         memory.release(held)
-        assert (woken, channel.wants_read) == ([1], True)
+        assert (woken, channel.reads_on()) == ([1], True)
         assert _put(channel, stream[taken:]) == len(stream) - taken
         assert memory.reserved_bytes == 3 * MIB
         assert len(channel.take() or b"") == 3 * MIB
@@ -171,7 +170,7 @@ class TestChannel:
         taken = _put(channel, stream)
         assert (READ_AHEAD_BYTES <= taken < 2 * READ_AHEAD_BYTES, memory.reserved_bytes) == (True, 0)
         channel.answer(None)
-        channel.reserve()
+        assert channel.reads_on()
         assert memory.reserved_bytes == 5 * MIB
         assert _put(channel, stream[taken:]) == len(stream) - taken
 
