@@ -472,9 +472,7 @@ class FrameReader:
 
     def received(self, count: int) -> list[bytearray]:
         """The frames completed by ``count`` more bytes; the caller owns them."""
-        if self.failure is not None:
-            raise self.failure
-        frames = self._take(count)
+        frames = self._take(count) if self.failure is None else []
         if self.failure is not None and not frames:
             raise self.failure
         return frames

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import threading
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ _URL = re.compile(r"(?:https?|file):", re.IGNORECASE)
 _FETCH_SECONDS = 10.0
 _MAX_KEYS_BYTES = 1 << 20
 _MAX_SECONDS = 1 << 40
+_COORDINATE_BYTES = 32
+"""Of a point of P-256."""
 
 _ALGORITHMS = {"RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), "EC": ("ES256",)}
 
@@ -154,23 +157,13 @@ class SignedTokens:
         """Fetch the keys. Raises `InvalidConfig`: that failed; the old keys stay."""
         from urllib.request import urlopen  # with all of HTTP
 
-        import jwt
-
         with self._fetching:
             try:
                 with urlopen(self._url, timeout=_FETCH_SECONDS) as answer:
                     listed = json.loads(answer.read(_MAX_KEYS_BYTES))["keys"]
-                # Without the private part (d), which such a file may contain.
-                public = [
-                    {name: each[name] for name in each if name != "d"}
-                    for each in listed
-                    if each.get("kty") == "RSA" or (each.get("kty"), each.get("crv")) == ("EC", "P-256")
-                ]
-                keys = {str(key.key_id or ""): key for key in jwt.PyJWKSet(public).keys} if public else {}
+                keys = {str(key.key_id or ""): key for each in listed if (key := _usable(each)) is not None}
             except (OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError) as e:
                 raise InvalidConfig(f"keys of sasl.oauthbearer.jwks.endpoint.url={self._url}: {e}") from e
-            except jwt.PyJWTError:
-                keys = {}
             if not keys:
                 raise InvalidConfig(
                     f"sasl.oauthbearer.jwks.endpoint.url={self._url} has no key of RSA or P-256"
@@ -199,6 +192,24 @@ class SignedTokens:
             )  # fmt: skip
         except jwt.PyJWTError as e:
             raise ValueError(_refusal(e)) from None
+
+
+def _usable(listed: Mapping[str, Any]) -> jwt.PyJWK | None:
+    """A key of RSA or P-256; None for others, and with a warning for one that cannot be read."""
+    import jwt
+
+    if listed.get("kty") != "RSA" and (listed.get("kty"), listed.get("crv")) != ("EC", "P-256"):
+        return None
+    public = {name: listed[name] for name in listed if name != "d"}  # `d`: the private part
+    try:
+        for name in {"x", "y"} & public.keys():
+            # Some issuers leave out leading zeros, which Kafka takes and PyJWT does not.
+            whole = urlsafe_b64decode(public[name] + "==").rjust(_COORDINATE_BYTES, b"\0")
+            public[name] = urlsafe_b64encode(whole).decode()
+        return jwt.PyJWK(public)
+    except (jwt.PyJWTError, ValueError, TypeError) as e:
+        _log.warning("the key %r of the endpoint cannot be used: %s", listed.get("kid"), e)
+        return None
 
 
 def unsigned(token: str) -> Mapping[str, Any]:

@@ -22,6 +22,11 @@ def number(value: int) -> str:
     return encoded(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
 
+def coordinate(value: int) -> str:
+    """Of a point of P-256: leading zeros are part of it."""
+    return encoded(value.to_bytes(32, "big"))
+
+
 class Signer:
     """Two keys, ``rsa`` and ``ec``."""
 
@@ -34,7 +39,7 @@ class Signer:
         of_rsa, of_ec = self.rsa.public_key().public_numbers(), self.ec.public_key().public_numbers()
         keys = [
             {"kty": "RSA", "kid": "rsa", "n": number(of_rsa.n), "e": number(of_rsa.e)},
-            {"kty": "EC", "kid": "ec", "crv": "P-256", "x": number(of_ec.x), "y": number(of_ec.y)},
+            {"kty": "EC", "kid": "ec", "crv": "P-256", "x": coordinate(of_ec.x), "y": coordinate(of_ec.y)},
             {"kty": "oct", "kid": "shared", "k": "c2VjcmV0"},
         ]
         path.write_text(json.dumps({"keys": keys}))
