@@ -65,13 +65,12 @@ def parse_index(data: bytes, columns: str) -> IndexFile:
     return IndexFile(base_offset, segment_size, first, second)
 
 
-class SparseIndex:
-    """*Not thread-safe for changes, which need the log's lock; look-ups from any thread.*"""
+class Rows:
+    """*Not thread-safe for changes, which need the log's lock; look-ups from any thread.* Two columns."""
 
-    def __init__(self, path: Path, columns: str, pool: OpenFiles) -> None:
-        self.path = path
-        self._pool = pool
-        self._columns = columns
+    __slots__ = ("_first", "_second", "row_bytes", "size_bytes")
+
+    def __init__(self, columns: str) -> None:
         self._first = array(columns[0])
         self._second = array(columns[1])
         self.row_bytes = self._first.itemsize + self._second.itemsize
@@ -99,6 +98,16 @@ class SparseIndex:
     def second_up_to(self, second: int) -> int | None:
         found = bisect_right(self._second, second)
         return self._second[found - 1] if found else None
+
+
+class SparseIndex(Rows):
+    """Rows that are saved in a file. *Thread-safe as `Rows`.*"""
+
+    def __init__(self, path: Path, columns: str, pool: OpenFiles) -> None:
+        super().__init__(columns)
+        self.path = path
+        self._pool = pool
+        self._columns = columns
 
     def load(self, base_offset: int, segment_size: int) -> bool:
         """Load the file. False if it is missing, damaged or not of this segment."""
@@ -135,6 +144,9 @@ def _swap_if_little(*columns: array[int]) -> None:
 _NEGLECTED_SHIFT = 6
 """A read may be up to 1/64 shorter than allowed if that makes it faster."""
 
+_STEP_BYTES = 256
+"""Between the frames that are known since the last row."""
+
 MAX_RELATIVE = 2**31 - 1
 """Largest relative offset and file position that an index row can hold."""
 
@@ -160,6 +172,9 @@ Frames = Callable[[int, int, int], Iterator[Frame]]
 class LogicalOffsets:
     """Offsets that count records, with sparse indexes of at most one row per ``interval_bytes``: (relative
     offset, position) of a frame; (largest time so far, relative offset of its frame).
+
+    Since the last row, frames are known at closer steps, in memory only: a consumer that has nearly all reads
+    there, again and again, and would walk over them from the row.
     """
 
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:
@@ -168,6 +183,7 @@ class LogicalOffsets:
         self._offsets = SparseIndex(segment.with_suffix(".index"), OFFSET_COLUMNS, pool)
         self._times = SparseIndex(segment.with_suffix(".timeindex"), TIME_COLUMNS, pool)
         self._bytes_since_row = 0
+        self._newest = Rows(OFFSET_COLUMNS)
         self.largest = (NO_TIMESTAMP, base_offset)
         """Largest timestamp, and the first offset of its frame."""
 
@@ -192,6 +208,9 @@ class LogicalOffsets:
             self._offsets.add(first_offset - self._base_offset, position)
             self._add_time()
             self._bytes_since_row = 0
+            self._newest = Rows(OFFSET_COLUMNS)
+        elif self._bytes_since_row >= _STEP_BYTES * len(self._newest):
+            self._newest.add(first_offset - self._base_offset, position)
         self._bytes_since_row += size
 
     def has_room(self, size: int, last_offset: int, limit_bytes: int) -> bool:
@@ -205,8 +224,7 @@ class LogicalOffsets:
         )
 
     def start_for_offset(self, offset: int) -> int:
-        row = self._offsets.row_at(offset - self._base_offset)
-        return row[1] if row is not None else 0
+        return self._row_at(offset)[1]
 
     def offset_from(self, position: int) -> int | None:
         relative = self._offsets.first_from(position)
@@ -219,7 +237,7 @@ class LogicalOffsets:
 
     def cut(self, wanted: ReadWindow, frames: Frames) -> tuple[int, int] | None:
         """Start and end of whole frames from the one holding the offset; None if there are none."""
-        relative, start = self._offsets.row_at(wanted.offset - self._base_offset) or (0, 0)
+        relative, start = self._row_at(wanted.offset)
         walk = frames(start, wanted.size, self._base_offset + relative)
         first = next((frame for frame in walk if frame.last_offset >= wanted.offset), None)
         if not wanted.gaps_allowed and self._base_offset <= wanted.offset < wanted.next_offset:
@@ -280,6 +298,10 @@ class LogicalOffsets:
 
     def files(self) -> tuple[Path, ...]:
         return (self._offsets.path, self._times.path)
+
+    def _row_at(self, offset: int) -> tuple[int, int]:
+        relative = offset - self._base_offset
+        return self._newest.row_at(relative) or self._offsets.row_at(relative) or (0, 0)
 
     def _add_time(self) -> None:
         timestamp, offset = self.largest

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
-from kafkalog_broker.log.offset_scheme import LogicalOffsets
+from kafkalog_broker.log.offset_scheme import LogicalOffsets, ReadWindow
 from kafkalog_broker.log.segment import base_offset_of, segment_name
+from pyspark_kafkalog.formats.base import Frame
 from tests.support.log.logs import START_MS, batch, open_log, open_manager, read_all, values
 from tests.support.manual_clock import ManualClock
 
@@ -100,6 +102,25 @@ def test_offsets_beyond_what_an_index_row_holds_begin_a_new_segment(tmp_path: Pa
     assert scheme.has_room(100, 2**31 - 1, 1 << 20)
     assert not scheme.has_room(100, 2**31, 1 << 20)
     assert not scheme.has_room(2**31, 5, 1 << 20)
+
+
+def test_a_read_near_the_end_begins_near_its_offset(tmp_path: Path) -> None:
+    scheme = LogicalOffsets(1000, tmp_path / "1000.kafka", 4096, OpenFiles(FileSystem(), 1))
+    begun: dict[int, tuple[int, int]] = {}
+
+    def frames(start: int, _: int, first: int) -> Iterator[Frame]:
+        begun[wanted.offset] = (start, first)
+        return iter(
+            [Frame((wanted.offset - 1000) * 100, 100, wanted.offset, wanted.offset, wanted.offset + 1, -1)]
+        )
+
+    for number in range(60):
+        scheme.on_append(number * 100, 100, 1000 + number, -1)
+    for offset in (1010, 1045, 1059):
+        wanted = ReadWindow(offset, 1060, 1 << 20, True, 6000, 1060)
+        assert scheme.cut(wanted, frames) == ((offset - 1000) * 100, 6000)
+    # The last row is at byte 4200; since then, steps of 256 bytes are known.
+    assert begun == {1010: (0, 1000), 1045: (4400, 1044), 1059: (5900, 1059)}
 
 
 def test_names_of_any_width_are_taken_in_numeric_order(tmp_path: Path) -> None:
