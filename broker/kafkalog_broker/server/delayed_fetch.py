@@ -18,7 +18,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ParkedFetch:
-    """*Guarded by the lock of its `DelayedFetches`.* ``missing_bytes`` counts down; ``complete`` answers."""
+    """*Guarded by the lock of its `DelayedFetches`.* ``missing_bytes`` counts down; ``complete`` answers.
+    ``expired``: because the time is over.
+    """
 
     partitions: Collection[TopicPartition]
     missing_bytes: int
@@ -26,6 +28,7 @@ class ParkedFetch:
     committed: bool = False
     timeout: Handle | None = None
     done: bool = False
+    expired: bool = False
 
 
 class DelayedFetches:
@@ -56,7 +59,7 @@ class DelayedFetches:
                     self.watchers[partition] = {others, fetch}
             self._count += 1
             closed = self.closed
-        handle = self._timer.after(wait_seconds, lambda: self.wake(fetch))
+        handle = self._timer.after(wait_seconds, lambda: self._expire(fetch))
         with self._lock:
             if not fetch.done:
                 fetch.timeout = handle
@@ -103,6 +106,10 @@ class DelayedFetches:
                 return
             self._unlink((fetch,))
         _complete((fetch,))
+
+    def _expire(self, fetch: ParkedFetch) -> None:
+        fetch.expired = True
+        self.wake(fetch)
 
     def close(self) -> None:
         """Complete every parked fetch now, and every later one at once: the broker stops."""

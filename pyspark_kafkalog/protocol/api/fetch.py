@@ -158,10 +158,13 @@ def _partition_writer(table: Writer, flexible: bool) -> Writer:
         if flexible:
             out += _REPLICA.pack(value.preferred_read_replica)
             write_length(out, len(records) + 1)
-            out.regions.append((len(out), records))
-            out.append(0)
         else:
             out += _TAIL.pack(value.preferred_read_replica, len(records))
+        if type(records) is bytes:  # few, in the broker's answers
+            out += records
+        else:
             out.regions.append((len(out), records))
+        if flexible:
+            out.append(0)
 
     return write

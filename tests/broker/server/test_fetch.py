@@ -176,8 +176,23 @@ class TestManyPartitions:
             came.append([bool(data.records) for data in got])
         assert came == [[True, False], [False, True]] * 2
 
-    def test_all_come_in_turn_where_fewer_files_may_be_open(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("value_bytes", "partitions", "expected"),
+        [
+            (9000, 8, [[0, 1, 2], [3, 4, 5], [0, 6, 7]]),
+            (100, 8, [list(range(8))] * 3),
+            # 1 MiB of them is copied, and three files are kept open.
+            (8000, 200, [list(range(132)), [*range(64), *range(132, 200)], list(range(64, 196))]),
+        ],
+        ids=["in files", "copied", "both"],
+    )
+    def test_all_come_in_turn_where_few_files_may_be_open(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        value_bytes: int,
+        partitions: int,
+        expected: list[list[int]],
     ) -> None:
         """The client never moves on, so those at the front always have data: none may wait for ever."""
         monkeypatch.setattr(OpenFiles, "share", lambda _: 3)
@@ -186,19 +201,19 @@ class TestManyPartitions:
         broker.start()
         try:
             with RawClient(broker.port) as client:
-                client.create_topic("t", partitions=8)
-                client.ask(produce_request({("t", n): batch(b"v") for n in range(8)}))
-                request = fetch_request({("t", n): 0 for n in range(8)})
+                client.create_topic("t", partitions=partitions)
+                client.ask(produce_request({("t", n): batch(bytes(value_bytes)) for n in range(partitions)}))
+                request = fetch_request({("t", n): 0 for n in range(partitions)})
                 came = []
                 for _ in range(3):
                     got = [t.partitions[0] for t in client.ask(request).responses]
                     assert [(data.partition_index, data.error_code) for data in got] == [
-                        (n, ErrorCode.NONE) for n in range(8)
+                        (n, ErrorCode.NONE) for n in range(partitions)
                     ]
                     came.append([data.partition_index for data in got if data.records])
         finally:
             broker.stop()
-        assert came == [[0, 1, 2], [3, 4, 5], [0, 6, 7]]
+        assert came == expected
 
     def test_what_had_no_room_is_checked_all_the_same(self, client: RawClient, topic: str) -> None:
         client.produce(topic, batch(b"v0", b"v1"), 0)

@@ -7,8 +7,8 @@ Fetch  0-13      replicas and racks
 `fetch_sessions` keeps what a client fetches, `delayed_fetch` waits for ``min_bytes``; `old_fetch` shows
 versions before 4 what they can read.
 
-An answer keeps a file open for each partition that it has data of, so it has data of at most as many as
-`OpenFiles.share` says. The others come empty, and are first in the client's next answer.
+A little data is copied into the answer. More keeps its file open until it is sent, so an answer has that of
+at most as many partitions as `OpenFiles.share` says. The others come empty, and are first in the next answer.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ _LOOKING_MS = 500
 """A search that takes longer gets an empty answer; the next request continues it."""
 _SOON_SECONDS = 0.001
 
+_COPIED_BYTES, _COPIED_IN_ALL = 8192, 1 << 20
+"""Most that is copied into an answer, of a partition and of all: it is held for clients that do not read."""
+
 _MANY_LOOKED_AT = 10 * MANY
 """Partitions of a session that take some ms to look at."""
 
@@ -83,6 +86,7 @@ class _Answer:
 
     committed: bool
     files_left: int
+    copies_left: int = _COPIED_IN_ALL
     found: list[_Found] = field(default_factory=list)
     slices: list[Entries] = field(default_factory=list)
     ends: list[tuple[ReadableLog, int]] = field(default_factory=list)
@@ -102,8 +106,29 @@ class _Answer:
             return False
         return self.size_bytes >= min_bytes or self.failed or self.allowance.short
 
+    @property
+    def still_holds(self) -> bool:
+        """Whether reading again would find the same: nothing was there, and nothing has come."""
+        return not (self.size_bytes or self.allowance.short) and all(
+            self.end_of(log) == end and log.readable_end == data.high_watermark
+            for (log, end), (_, data) in zip(self.ends, self.found, strict=True)
+        )
+
     def end_of(self, log: ReadableLog) -> int:
         return log.last_stable_offset if self.committed else log.readable_end
+
+    def take(self, piece: Entries) -> Entries | bytes:
+        """``piece``, or its bytes if they are few."""
+        size = len(piece)
+        if size <= _COPIED_BYTES and size <= self.copies_left:
+            self.copies_left -= size
+            try:
+                return piece.read()
+            finally:
+                piece.close()
+        self.files_left = max(0, self.files_left - 1)
+        self.slices.append(piece)
+        return piece
 
     def drop(self) -> None:
         for piece in self.slices:
@@ -211,11 +236,12 @@ def _by_topic(found: Iterable[_Found]) -> tuple[api.FetchableTopicResponse, ...]
 
 
 def _park(asked: _Asked, ctx: Context, seen: _Answer, deadline: float) -> None:
-    """Wait for missing data. The read is repeated on waking, so a parked fetch holds no slice."""
+    """Wait for missing data. The read is repeated if there may be some, so a parked fetch holds no slice."""
     fetches, clock, min_bytes = ctx.services.fetches, ctx.services.clock, asked.request.min_bytes
 
     def again() -> Any:
-        answer = _read(asked, ctx)
+        in_vain = parked.expired and seen.still_holds and not _is_stirred(asked, seen, ctx)
+        answer = seen if in_vain else _read(asked, ctx)
         # At the end of a transaction it is unknown how many bytes are still hidden by others.
         waits_on = answer.unfinished or (seen.committed and not answer.suffices(min_bytes))
         if waits_on and clock.monotonic() < deadline and not fetches.closed:
@@ -329,8 +355,10 @@ def _read_partition(
         before = Settled.of(log) if isinstance(log, Log) else None
         answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
+        if not answer.files_left:
+            left = min(left, _COPIED_BYTES, answer.copies_left)
         at_least_one = answer.size_bytes == 0
-        if not answer.files_left or not (left or at_least_one or ctx.version < BATCHES_SINCE):
+        if not (left or at_least_one or ctx.version < BATCHES_SINCE):
             return _without_room(partition, want, log, answer)
         source: ReadableLog | OlderReader = log
         if ctx.version < BATCHES_SINCE:
@@ -345,9 +373,9 @@ def _read_partition(
         )
         if cut_first and len(piece) > limit:
             piece.cut(max(0, limit))
+        records: Entries | bytes = b""
         if len(piece):
-            answer.slices.append(piece)
-            answer.files_left -= 1
+            records = answer.take(piece)
         elif want.fetch_offset >= answer.ends[-1][1]:
             wanted.settled = before
         elif not at_least_one and want.fetch_offset < answer.end_of(log):
@@ -357,7 +385,7 @@ def _read_partition(
         return _failed(partition.partition, ctx.refused(e), log_start_offset=e.start, high_watermark=e.end)
     except KafkaError as e:
         return _failed(partition.partition, ctx.refused(e))
-    return _partition_data(partition, log, piece, piece.aborted if answer.committed else None)
+    return _partition_data(partition, log, records, piece.aborted if answer.committed else None)
 
 
 def _without_room(
