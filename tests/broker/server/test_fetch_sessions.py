@@ -13,6 +13,7 @@ import pytest
 
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.embedded import EmbeddedBroker, start_broker
+from kafkalog_broker.log.log import Log
 from kafkalog_broker.server.broker import Broker
 from kafkalog_broker.server.delayed_fetch import ParkedFetch
 from pyspark_kafkalog.errors import ErrorCode
@@ -31,7 +32,7 @@ from pyspark_kafkalog.protocol.api.log_offsets import (
 from pyspark_kafkalog.protocol.api.topics import DeleteTopicsRequest, DeleteTopicState
 from pyspark_kafkalog.security.acls import Operation
 from pyspark_kafkalog.types import TopicPartition
-from tests.support.protocol.raw_client import RawClient, batch, decode
+from tests.support.protocol.raw_client import RawClient, batch, decode, fetch_request
 
 FOR_EVER_MS = 600_000
 
@@ -308,3 +309,34 @@ def test_an_append_while_it_begins_to_wait_wakes_it(inside: Broker, monkeypatch:
         monkeypatch.setattr(inside._fetches, "park", after_an_append)
         found = session.ask({}, wait_ms=FOR_EVER_MS)
         assert {number: values(data) for number, data in found.items()} == {1: [b"new"]}
+
+
+def test_a_wait_that_ends_in_vain_reads_nothing_again(
+    inside: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, read_of = Log.read, []
+
+    def counted(log: Log, *given: Any, **named: Any) -> Any:
+        read_of.append(log.topic_partition.partition)
+        return read(log, *given, **named)
+
+    with RawClient(inside.port) as client:
+        monkeypatch.setattr(Log, "read", counted)
+        got = client.ask(fetch_request({("t", 0): 0, ("t", 1): 0}, max_wait_ms=50)).responses
+        assert [(t.partitions[0].error_code, t.partitions[0].high_watermark) for t in got] == [(0, 0), (0, 0)]
+        assert read_of == [0, 1]
+
+
+def test_what_came_as_a_wait_ended_is_answered(inside: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    park = inside._fetches.park
+
+    def expired_after_an_append(fetch: ParkedFetch, wait_seconds: float) -> None:
+        monkeypatch.undo()
+        inside._logs.log(TopicPartition("t", 1)).append(bytearray(batch(b"new")))
+        fetch.expired = True
+        park(fetch, wait_seconds)
+
+    with RawClient(inside.port) as client:
+        monkeypatch.setattr(inside._fetches, "park", expired_after_an_append)
+        got = client.ask(fetch_request({("t", 0): 0, ("t", 1): 0}, max_wait_ms=FOR_EVER_MS)).responses
+        assert [values(t.partitions[0]) for t in got] == [[], [b"new"]]
