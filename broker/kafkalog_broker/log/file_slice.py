@@ -27,10 +27,6 @@ class FileSlice:
     sent: int = 0
     aborted: Sequence[AbortedTransaction] = ()
 
-    @classmethod
-    def empty(cls) -> FileSlice:
-        return cls(None, 0, 0)
-
     def __len__(self) -> int:
         return self.size
 
@@ -103,6 +99,10 @@ class FileSlice:
         if self.file is None:
             raise ValueError("the slice is closed")
         return self.file
+
+
+NOTHING = FileSlice(None, 0, 0)
+"""Of a log that has nothing more: not to be changed."""
 
 
 class KnownFormats:

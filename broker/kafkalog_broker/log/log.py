@@ -24,7 +24,7 @@ from kafkalog_broker.log.family import (
     Producers,
     rewritten,
 )
-from kafkalog_broker.log.file_slice import FileSlice
+from kafkalog_broker.log.file_slice import NOTHING, FileSlice
 from kafkalog_broker.log.recovery import CleanState, Loaded, cleaned_segment, new_segment
 from kafkalog_broker.log.segment import Segment, newest_record
 from kafkalog_broker.log.segment_list import ListFile
@@ -252,7 +252,7 @@ class Log:
             if not start_offset <= offset <= end_offset:
                 raise OffsetOutOfRange(str(self.topic_partition), offset, start_offset, end_offset)
             if offset >= limit:
-                return FileSlice.empty()
+                return NOTHING
             first = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
             for segment in segments[first:]:
                 try:
@@ -267,7 +267,7 @@ class Log:
                 if found is not None:
                     return found  # else its last batches were compacted away
             else:
-                return FileSlice.empty()
+                return NOTHING
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first record at or after this time; None if there is none."""

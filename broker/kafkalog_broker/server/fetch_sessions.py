@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from kafkalog_broker.log.log import Log
 from kafkalog_broker.metrics import Metrics
 from kafkalog_broker.security.authentication import Principal
@@ -48,8 +50,7 @@ class Settled(NamedTuple):
         return cls(log, (log.end_offset, log.start_offset), log.first_open, log.leader_epoch)
 
 
-@dataclass(slots=True, eq=False)
-class Wanted:
+class Wanted(msgspec.Struct, eq=False, gc=False):
     """*Guarded by the one request in hand of its session.* What a client fetches of a ``partition``, None if
     no topic has its id. ``told``: high watermark and start in the last answer that named it.
     """

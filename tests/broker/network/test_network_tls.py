@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from kafkalog_broker.disk.filesystem import FileSystem, OpenFiles
-from kafkalog_broker.log.file_slice import FileSlice, MemorySlice
+from kafkalog_broker.log.file_slice import NOTHING, FileSlice, MemorySlice
 from kafkalog_broker.network.channel import Entrance, RequestMemory
 from kafkalog_broker.network.reply import Part, Reply
 from kafkalog_broker.network.socket_server import AddressLimits
@@ -113,7 +113,7 @@ def test_parts_of_files_go_out_between_buffers(secured: Secured, tmp_path: Path)
     def handler(request: bytearray, reply: Reply) -> list[Part]:
         at, size = 17, int(request)
         parts: list[Part] = [
-            b"head", FileSlice(files.acquire(path), at, size), FileSlice.empty(), b"",
+            b"head", FileSlice(files.acquire(path), at, size), NOTHING, b"",
             MemorySlice(b"m" * 70_000, 2), memoryview(b"tail"),
         ]  # fmt: skip
         return [sum(map(len, parts)).to_bytes(4, "big"), *parts]

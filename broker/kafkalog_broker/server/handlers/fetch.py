@@ -86,6 +86,7 @@ class _Answer:
 
     committed: bool
     files_left: int
+    for_session: bool
     copies_left: int = _COPIED_IN_ALL
     found: list[_Found] = field(default_factory=list)
     slices: list[Entries] = field(default_factory=list)
@@ -178,13 +179,19 @@ def _asked(request: api.FetchRequest, ctx: Context) -> _Asked:
         return _Asked(request) if session is None else _Asked(request, (), session, session.epoch)
     sessions.close(request.session_id, ctx.principal)
     wanted = [Wanted.of(name, topic, want) for name, topic in named for want in topic.partitions]
-    if len(wanted) > 1:
+    if _repeats(request.topics):
         # As in Kafka; each repetition of a partition would list all aborted transactions.
         once: dict[Key, Wanted] = {}
         for each in wanted:
             once.setdefault(each.key, each)
         wanted = list(once.values())
     return _Asked(request, wanted)
+
+
+def _repeats(topics: Sequence[api.FetchTopic]) -> bool:
+    if len({(topic.topic, topic.topic_id) for topic in topics}) < len(topics):
+        return True
+    return any(len({want.partition for want in topic.partitions}) < len(topic.partitions) for topic in topics)
 
 
 def _response(asked: _Asked, answer: _Answer, ctx: Context) -> api.FetchResponse:
@@ -273,7 +280,8 @@ def _is_stirred(asked: _Asked, seen: _Answer, ctx: Context) -> bool:
 def _read(asked: _Asked, ctx: Context) -> _Answer:
     """Slice every partition within the limits of KIP-74: only the first with data may exceed them."""
     request = asked.request
-    answer = _Answer(asked.committed, ctx.services.logs.files_per_answer())
+    for_session = request.session_epoch != SESSIONLESS
+    answer = _Answer(asked.committed, ctx.services.logs.files_per_answer(), for_session)
     left = min(request.max_bytes, ctx.services.config.fetch_max_bytes)
     try:
         for each in _to_read(asked, ctx):
@@ -352,7 +360,7 @@ def _read_partition(
             ctx.demand(Operation.READ, ResourceType.TOPIC, partition.topic)
         epoch = max(ANY_EPOCH, want.current_leader_epoch)  # of a fetch, Kafka takes any negative one for none
         log = ctx.services.logs.readable(partition, answer.allowance, epoch)
-        before = Settled.of(log) if isinstance(log, Log) else None
+        before = Settled.of(log) if answer.for_session and isinstance(log, Log) else None
         answer.ends.append((log, answer.end_of(log)))
         limit = want.partition_max_bytes
         if not answer.files_left:
