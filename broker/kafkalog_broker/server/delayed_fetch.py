@@ -59,7 +59,7 @@ class DelayedFetches:
                     self.watchers[partition] = {others, fetch}
             self._count += 1
             closed = self.closed
-        handle = self._timer.after(wait_seconds, lambda: self._expire(fetch))
+        handle = self._timer.after(wait_seconds, lambda: self.wake(fetch, expired=True))
         with self._lock:
             if not fetch.done:
                 fetch.timeout = handle
@@ -100,16 +100,13 @@ class DelayedFetches:
             self._unlink(ready)
         _complete(ready)
 
-    def wake(self, fetch: ParkedFetch) -> None:
+    def wake(self, fetch: ParkedFetch, *, expired: bool = False) -> None:
         with self._lock:
             if fetch.done:
                 return
+            fetch.expired = expired
             self._unlink((fetch,))
         _complete((fetch,))
-
-    def _expire(self, fetch: ParkedFetch) -> None:
-        fetch.expired = True
-        self.wake(fetch)
 
     def close(self) -> None:
         """Complete every parked fetch now, and every later one at once: the broker stops."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -333,7 +334,8 @@ def test_what_came_as_a_wait_ended_is_answered(inside: Broker, monkeypatch: pyte
     def expired_after_an_append(fetch: ParkedFetch, wait_seconds: float) -> None:
         monkeypatch.undo()
         inside._logs.log(TopicPartition("t", 1)).append(bytearray(batch(b"new")))
-        fetch.expired = True
+        wake = inside._fetches.wake
+        monkeypatch.setattr(inside._fetches, "wake", partial(wake, expired=True))
         park(fetch, wait_seconds)
 
     with RawClient(inside.port) as client:

@@ -82,7 +82,9 @@ class _Asked(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Answer:
-    """One pass over what is wanted. ``ends``: before reading. ``left_out`` is the first that had no room."""
+    """One pass over what is wanted. ``ends``: before reading. ``left_out`` is the first that had no room.
+    ``for_session``: whether a session needs to know how logs were.
+    """
 
     committed: bool
     files_left: int
