@@ -102,7 +102,7 @@ class FileSlice:
 
 
 NOTHING = FileSlice(None, 0, 0)
-"""Of a log that has nothing more: not to be changed."""
+"""What a read at a log's end gets. Shared by all of them, so it must not be changed."""
 
 
 class KnownFormats:

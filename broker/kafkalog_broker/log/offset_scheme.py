@@ -145,7 +145,7 @@ _NEGLECTED_SHIFT = 6
 """A read may be up to 1/64 shorter than allowed if that makes it faster."""
 
 _STEP_BYTES = 256
-"""Between the frames that are known since the last row."""
+"""Distance between the frames that are remembered since the last row."""
 
 MAX_RELATIVE = 2**31 - 1
 """Largest relative offset and file position that an index row can hold."""
@@ -173,8 +173,8 @@ class LogicalOffsets:
     """Offsets that count records, with sparse indexes of at most one row per ``interval_bytes``: (relative
     offset, position) of a frame; (largest time so far, relative offset of its frame).
 
-    Since the last row, frames are known at closer steps, in memory only: a consumer that has nearly all reads
-    there, again and again, and would walk over them from the row.
+    Since the last row, a frame every `_STEP_BYTES` is remembered too, in memory only, so that a consumer at
+    the end of the log need not walk there from the row again and again.
     """
 
     def __init__(self, base_offset: int, segment: Path, interval_bytes: int, pool: OpenFiles) -> None:

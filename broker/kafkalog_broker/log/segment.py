@@ -192,7 +192,7 @@ class Segment:
         start, end = found
         if start == end:
             self._pool.release(held)
-            return FileSlice(None, 0, 0)
+            return FileSlice(None, 0, 0)  # not NOTHING: the log may set its ``aborted``
         return FileSlice(held, start, end - start, self._formats)
 
     def offset_after(self, position: int) -> int:

@@ -228,7 +228,7 @@ class Channel:
         self.failure = self._reader.failure
 
     def reads_on(self) -> bool:
-        """Whether to read more. Before, memory is reserved for the incoming request, if its size is known."""
+        """Reserve memory for the incoming request if its size is known, and say whether to read more."""
         if not self._ahead_bytes:
             return True
         idle = not (self.in_hand or self.paused or self.outgoing is not None)
@@ -285,7 +285,7 @@ class Channel:
             if not held:
                 return True
             data = held[0] if len(held) == 1 else b"".join(held)
-            if tls is None:
+            if tls is None:  # usually all of it goes at once, and needs no Transmission
                 try:
                     sent = sock.send(data)
                 except (BlockingIOError, InterruptedError):

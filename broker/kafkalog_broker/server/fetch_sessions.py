@@ -104,7 +104,7 @@ class FetchSession:
         return in_order
 
     def changed(self) -> None:
-        """``wanted`` was."""
+        """Call it after a change of ``wanted``."""
         self._in_order = None
 
     def stirred(self, logs: Mapping[TopicPartition, Log]) -> list[Wanted]:

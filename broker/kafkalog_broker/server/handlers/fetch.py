@@ -7,8 +7,9 @@ Fetch  0-13      replicas and racks
 `fetch_sessions` keeps what a client fetches, `delayed_fetch` waits for ``min_bytes``; `old_fetch` shows
 versions before 4 what they can read.
 
-A little data is copied into the answer. More keeps its file open until it is sent, so an answer has that of
-at most as many partitions as `OpenFiles.share` says. The others come empty, and are first in the next answer.
+Small pieces of data are copied into the answer. Larger ones keep their files open until they are sent, so an
+answer has at most as many of them as `OpenFiles.share` says. Partitions that are left out come empty, and are
+first in the next answer.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _LOOKING_MS = 500
 _SOON_SECONDS = 0.001
 
 _COPIED_BYTES, _COPIED_IN_ALL = 8192, 1 << 20
-"""Most that is copied into an answer, of a partition and of all: it is held for clients that do not read."""
+"""Limits of what is copied into an answer, for one partition and in all: slow clients keep it in memory."""
 
 _MANY_LOOKED_AT = 10 * MANY
 """Partitions of a session that take some ms to look at."""
@@ -83,7 +84,7 @@ class _Asked(msgspec.Struct, frozen=True):
 @dataclass(slots=True)
 class _Answer:
     """One pass over what is wanted. ``ends``: before reading. ``left_out`` is the first that had no room.
-    ``for_session``: whether a session needs to know how logs were.
+    ``for_session``: note how logs are, which only sessions ask.
     """
 
     committed: bool
@@ -249,8 +250,8 @@ def _park(asked: _Asked, ctx: Context, seen: _Answer, deadline: float) -> None:
     fetches, clock, min_bytes = ctx.services.fetches, ctx.services.clock, asked.request.min_bytes
 
     def again() -> Any:
-        in_vain = parked.expired and seen.still_holds and not _is_stirred(asked, seen, ctx)
-        answer = seen if in_vain else _read(asked, ctx)
+        unchanged = parked.expired and seen.still_holds and not _is_stirred(asked, seen, ctx)
+        answer = seen if unchanged else _read(asked, ctx)
         # At the end of a transaction it is unknown how many bytes are still hidden by others.
         waits_on = answer.unfinished or (seen.committed and not answer.suffices(min_bytes))
         if waits_on and clock.monotonic() < deadline and not fetches.closed:
