@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from typing import TYPE_CHECKING
 
-WITHOUT_SPARK = "KAFKALOG_WITHOUT_SPARK"
-"""Set in processes that never belong to Spark, which start sooner if they do not import PySpark."""
-
-if TYPE_CHECKING:
+if TYPE_CHECKING or sys.modules.get("pyspark"):
+    # Whatever runs a read in Spark has loaded it. Otherwise a load without Spark starts sooner without it.
     from pyspark import TaskContext
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 else:
-    try:
-        if WITHOUT_SPARK in os.environ:
-            raise ImportError
-        from pyspark import TaskContext
-        from pyspark.sql.datasource import DataSourceReader, InputPartition
-    except ImportError:
 
-        class TaskContext:
-            @staticmethod
-            def get() -> None:
-                return None
+    class TaskContext:
+        @staticmethod
+        def get() -> None:
+            return None
 
-        DataSourceReader = InputPartition = object
+    DataSourceReader = InputPartition = object
 
 
 def session_time_zone() -> str | None:
@@ -33,4 +25,4 @@ def session_time_zone() -> str | None:
     return None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
 
 
-__all__ = ["WITHOUT_SPARK", "DataSourceReader", "InputPartition", "TaskContext", "session_time_zone"]
+__all__ = ["DataSourceReader", "InputPartition", "TaskContext", "session_time_zone"]

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from types import TracebackType
 
-from pyspark_kafkalog.datasource.batch.spark_classes import WITHOUT_SPARK
 from pyspark_kafkalog.errors import KafkaError, LoadError
 from pyspark_kafkalog.loads.engines.engine import RangeTask
 from pyspark_kafkalog.loads.engines.worker import END_OF_TASK, Answer, read_message, write_message
@@ -79,7 +78,7 @@ class _Workers:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 pass_fds=[fd for pair in theirs for fd in pair],
-                env={**os.environ, "PYTHONPATH": path, WITHOUT_SPARK: "1"},
+                env={**os.environ, "PYTHONPATH": path},
             )
         finally:
             for fd in (fd for pair in theirs for fd in pair):
