@@ -75,7 +75,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 _LONGEST_FIRST = (
-    "peers", "spark", "fault/loads", "broker", "notebooks", "interop", "fault", "property", "unit",
+    "peers", "spark", "fault/loads", "notebooks", "broker", "interop", "fault", "property", "unit",
 )  # fmt: skip
 """The order of the suites: what is long and cannot be divided begins early, beside what mostly waits. Spark
 has one session in a process, and the session of the peers has the jars of Spark's connector: they go first.

@@ -16,7 +16,7 @@ from pyspark_kafkalog.client.admin import NewTopic, create_topics
 from pyspark_kafkalog.client.discovery import Cluster
 from pyspark_kafkalog.config.client_config import ConsumerConfig
 from tests.support.datasource.both_connectors import BROKERS, Both
-from tests.support.foreign.apache_kafka import ApacheKafka, fetch, run_tool
+from tests.support.foreign.apache_kafka import VERSIONS, ApacheKafka, fetch, run_tool
 from tests.support.foreign.clients07 import Driver
 from tests.support.foreign.fetched import NotAvailable
 from tests.support.foreign.mini_hdfs import MiniHdfs
@@ -71,7 +71,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority.made(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module", params=[None, "4.1.1"], ids=["3.9", "4.1"])
+@pytest.fixture(scope="module", params=VERSIONS, ids=["3.9", "4.1"])
 def tls_kafka(
     request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TlsKafka]:

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark_kafkalog.types import encode_id
-from tests.support.foreign.fetched import ROOT, announce, with_maven
+from tests.support.class_archive import archive_in, options_that_make, options_with
+from tests.support.foreign.fetched import DIRECTORY, ROOT, announce, with_maven
 from tests.support.foreign.ports import free_ports
 
 POM = ROOT / "tests" / "peers" / "pom.xml"
@@ -25,6 +28,9 @@ _LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
 _STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
 """Without ZooKeeper, and with it."""
 
+
+VERSIONS = (None, "4.1.1")
+"""Those of most tests, as `fetch` takes them."""
 
 QUICK = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a Java that starts soon and takes little, for tests."""
@@ -46,8 +52,27 @@ def fetch(version: str | None = None) -> Path:
 
 
 def java(jars: Path, main: str, *arguments: str | Path, options: Sequence[str] = QUICK) -> list[str]:
-    """The command that runs one of Kafka's programs."""
+    """The command that runs one of Kafka's programs; with `QUICK` first, from the archive of its classes."""
+    if tuple(options[: len(QUICK)]) == QUICK:
+        options = (*options, *options_with(_archive(jars)))
     return ["java", *options, "-cp", f"{jars}/*", main, *map(str, arguments)]
+
+
+def _archive(jars: Path) -> Path:
+    return archive_in(DIRECTORY, jars, flags=" ".join(QUICK))
+
+
+def _make_archive(jars: Path) -> None:
+    """Unless it is there: of the classes of a broker that starts and stops."""
+    archive = _archive(jars)
+    if archive.exists():
+        return
+    beside = archive.with_suffix(f".{os.getpid()}")
+    with tempfile.TemporaryDirectory() as directory:
+        making = (*options_that_make(beside), *QUICK)
+        ApacheKafka(jars, Path(directory), options=making).start().stop()
+    if beside.exists():  # a Java without an archive of its own writes none
+        beside.replace(archive)
 
 
 def run_tool(jars: Path, main: str, *arguments: str | Path, options: Sequence[str] = QUICK) -> str:
@@ -161,5 +186,10 @@ class ApacheKafka:
         process.wait()
 
 
+def _fetch_and_prepare() -> None:
+    for version in VERSIONS:
+        _make_archive(fetch(version))
+
+
 if __name__ == "__main__":
-    announce(WHAT, fetch)
+    announce(WHAT, _fetch_and_prepare)

@@ -8,14 +8,14 @@ on their path, and that is a ZIP file, for which Python keeps no compiled module
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tests.support.class_archive import archive_in, digest, options_that_make, options_with
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,12 +33,8 @@ def hurry_jvms() -> None:
     user has there already is left. An archive that is not there, or of another Java, is as none.
     """
     os.environ.setdefault("SPARK_HOME", str(_home_without_zip_files()))
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{JVM_FLAGS} {_SILENT} -XX:SharedArchiveFile={_archive()}")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join((JVM_FLAGS, *options_with(_archive()))))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JVM_FLAGS)
-
-
-_SILENT = "-Xlog:disable -Xlog:all=error:stderr"
-"""No warning if the archive cannot be used."""
 
 
 def flags_of_executors() -> str:
@@ -74,7 +70,7 @@ def _pyspark() -> Path:
 def _home_without_zip_files() -> Path:
     """Links to what Spark starts with; without ``python/lib``, its workers import what is installed."""
     package = _pyspark()
-    home = _PLACE / f"home-{_digest(package)}"
+    home = _PLACE / f"home-{digest(package, flags=JVM_FLAGS)}"
     home.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "jars"):
         try:
@@ -85,21 +81,14 @@ def _home_without_zip_files() -> Path:
 
 
 def _archive() -> Path:
-    """Its name tells for which Java, JARs and flags it is."""
-    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin") or shutil.which("java") or ""
-    return _PLACE / f"classes-{_digest(Path(java).resolve(), _pyspark() / 'jars')}.jsa"
-
-
-def _digest(*paths: Path) -> str:
-    made = [(str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in paths]
-    return hashlib.sha256(repr((made, JVM_FLAGS)).encode()).hexdigest()[:12]
+    return archive_in(_PLACE, _pyspark() / "jars", flags=JVM_FLAGS)
 
 
 def _make_archive() -> None:
     """Run what the tests run, in a JVM that writes down its classes when it ends."""
     archive = _archive()
     beside = archive.with_suffix(f".{os.getpid()}")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{JVM_FLAGS} {_SILENT} -XX:ArchiveClassesAtExit={beside}"
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join((JVM_FLAGS, *options_that_make(beside)))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import SparkContext
 
