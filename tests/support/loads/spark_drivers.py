@@ -87,8 +87,7 @@ class Drivers:
             process.kill()
         # A local cluster's workers keep their files in Spark's own directory, whatever they are told.
         for application in self._applications:
-            home = self._pyspark / "pyspark" if self._pyspark else spark_home()
-            shutil.rmtree(home / "work" / application, ignore_errors=True)
+            shutil.rmtree(spark_home(self._pyspark) / "work" / application, ignore_errors=True)
 
     def _start(self, master: str) -> SparkDriver:
         own = self._directory / f"driver-{next(self._numbers)}"

@@ -32,7 +32,7 @@ def hurry_jvms() -> None:
     Spark's launcher reads them from the environment, so that notebooks and commands have them too; what the
     user has there already is left. An archive that is not there, or of another Java, is as none.
     """
-    os.environ.setdefault("SPARK_HOME", str(_home_without_zip_files()))
+    os.environ.setdefault("SPARK_HOME", str(_home_without_zip_files(_pyspark())))
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join((JVM_FLAGS, *options_with(_archive()))))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", JVM_FLAGS)
 
@@ -42,9 +42,11 @@ def flags_of_executors() -> str:
     return os.environ["SPARK_SUBMIT_OPTS"]
 
 
-def spark_home() -> Path:
-    """Where Spark is, and the directory ``work`` of its local clusters will be."""
-    return Path(os.environ["SPARK_HOME"])
+def spark_home(pyspark: Path | None = None) -> Path:
+    """Where Spark is, that of the PySpark in this directory or the suite's. The directory ``work`` of its
+    local clusters will be there.
+    """
+    return _home_without_zip_files(pyspark / "pyspark") if pyspark else Path(os.environ["SPARK_HOME"])
 
 
 def archive_in_background() -> subprocess.Popen[bytes] | None:
@@ -67,9 +69,8 @@ def _pyspark() -> Path:
     return Path(spec.origin).parent
 
 
-def _home_without_zip_files() -> Path:
+def _home_without_zip_files(package: Path) -> Path:
     """Links to what Spark starts with; without ``python/lib``, its workers import what is installed."""
-    package = _pyspark()
     home = _PLACE / f"home-{digest(package, flags=JVM_FLAGS)}"
     home.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "jars"):

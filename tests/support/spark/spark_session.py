@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_kafkalog.java_runtime import ensure_java
+from tests.support.spark.spark_jvm import spark_home
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +30,7 @@ def environment_of(pyspark: Path | None = None) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        **({"SPARK_HOME": str(pyspark / "pyspark")} if pyspark else {}),
+        "SPARK_HOME": str(spark_home(pyspark)),
     }
 
 
