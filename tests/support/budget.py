@@ -28,7 +28,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 _LOOK_SECONDS = 0.5
 """Between two looks, but for the end of a file. One asks each thread of each child process, of which Spark
-and ZooKeeper have hundreds: up to 17 ms. After each test that would be two fifths of what `make test` takes.
+and ZooKeeper have hundreds: up to 17 ms. After each step of each test that was a quarter of `make test`.
 """
 
 
