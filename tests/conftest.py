@@ -87,13 +87,21 @@ each with a session: as one they would take longer than all others beside them.
 """
 
 
+_OWN_SESSIONS = ("tests/spark/test_connect.py", "tests/spark/test_local_cluster.py")
+"""Their sessions are in processes of their own, so that each is a group. They are the longest of interop."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(getattr(pytest.mark, _suite(item).partition("/")[0]))
         for mark in item.iter_markers("long"):
             if not (mark.args and isinstance(mark.args[0], str)):
                 raise pytest.UsageError(f'{item.nodeid}: say why it is long: pytest.mark.long("why")')
-    items.sort(key=lambda item: _LONGEST_FIRST.index(_suite(item)))
+    items.sort(key=lambda item: (_file(item.nodeid) not in _OWN_SESSIONS, _LONGEST_FIRST.index(_suite(item))))
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def _suite(item: pytest.Item) -> str:
@@ -109,8 +117,9 @@ class _Grouped(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist's sch
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        return next((group for group in _ONE_PROCESS if path.startswith(group)), path)
+        path = _file(nodeid)
+        groups = () if path in _OWN_SESSIONS else _ONE_PROCESS
+        return next((group for group in groups if path.startswith(group)), path)
 
 
 @pytest.hookimpl
