@@ -86,9 +86,10 @@ _ONE_PROCESS = ("tests/spark/datasource/", "tests/spark/", "tests/fault/loads/")
 each with a session: as one they would take longer than all others beside them.
 """
 
-
 _OWN_SESSIONS = ("tests/spark/test_connect.py", "tests/spark/test_local_cluster.py")
-"""Their sessions are in processes of their own, so that each is a group. They are the longest of interop."""
+"""Files whose sessions are in processes of their own: each is a group. `make interop` begins with them; at
+its end one process would run them while the others have nothing left.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

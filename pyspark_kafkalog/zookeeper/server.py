@@ -27,7 +27,7 @@ _JARS = (
     "zookeeper-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j", "netty-", "snappy-java-",
     "metrics-core-", "commons-io-",
 )  # fmt: skip
-"""What it needs of Spark's nearly 300 JARs. With all of them a start takes a third longer."""
+"""The first part of the names of the JARs that it needs. With all of Spark's a start takes a third longer."""
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _COMMANDS = "srvr,ruok,stat,mntr,envi,cons"
 _SECURITY = (

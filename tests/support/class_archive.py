@@ -1,4 +1,4 @@
-"""An archive of the classes that a Java program loads: with it a start takes half the processor time."""
+"""An archive of the classes that a Java program loads: with it a start takes 40 % less processor time."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or sys.modules.get("pyspark"):
-    # Whatever runs a read in Spark has loaded it. Otherwise a load without Spark starts sooner without it.
+    # Spark's own processes have imported it before this module. A load without Spark starts sooner without.
     from pyspark import TaskContext
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 else:

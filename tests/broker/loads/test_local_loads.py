@@ -185,7 +185,7 @@ def test_what_needs_spark_says_so(lake: FileLake) -> None:
         load.keep()
 
 
-def test_it_asks_for_no_pyspark(lake: FileLake) -> None:
+def test_it_never_imports_pyspark(lake: FileLake) -> None:
     program = f"""
         import sys
         asked = []

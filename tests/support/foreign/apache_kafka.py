@@ -29,7 +29,6 @@ _LOGGED = re.compile(r"SLF4J:|\[[^]]*\] (TRACE|DEBUG|INFO|WARN) ")
 _STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
 """Without ZooKeeper, and with it."""
 
-
 VERSIONS = (None, "4.1.1")
 """Those of most tests, as `fetch` takes them."""
 
@@ -53,7 +52,9 @@ def fetch(version: str | None = None) -> Path:
 
 
 def java(jars: Path, main: str, *arguments: str | Path, options: Sequence[str] = QUICK) -> list[str]:
-    """The command that runs one of Kafka's programs; with `QUICK` first, from the archive of its classes."""
+    """The command that runs one of Kafka's programs. Where its options begin with `QUICK`, it uses the
+    archive of its classes.
+    """
     if tuple(options[: len(QUICK)]) == QUICK:
         options = (*options, *options_with(_archive(jars)))
     return ["java", *options, "-cp", f"{jars}/*", main, *map(str, arguments)]
@@ -69,7 +70,7 @@ def _make_archive(jars: Path) -> None:
     if archive.exists():
         return
     beside = archive.with_suffix(f".{os.getpid()}")
-    making = (*options_that_make(beside), *QUICK)
+    making = (*options_that_make(beside), *QUICK)  # QUICK is not first: no archive is used
     with tempfile.TemporaryDirectory() as directory, suppress(AssertionError):  # tests tell what is wrong
         ApacheKafka(jars, Path(directory), options=making).start().stop()
     if beside.exists():  # a Java without an archive of its own writes none

@@ -43,8 +43,8 @@ def flags_of_executors() -> str:
 
 
 def spark_home(pyspark: Path | None = None) -> Path:
-    """Where Spark is, that of the PySpark in this directory or the suite's. The directory ``work`` of its
-    local clusters will be there.
+    """Spark's home, for the PySpark in this directory or the suite's. The directory ``work`` of its local
+    clusters will be there.
     """
     return _home_without_zip_files(pyspark / "pyspark") if pyspark else Path(os.environ["SPARK_HOME"])
 
