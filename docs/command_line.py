@@ -52,8 +52,8 @@ def command_line() -> str:
     introduction = INTRODUCTION.format(
         epilog=flowing(EPILOG),
         without_cluster=", ".join(f"`{name}`" for name in without[:-1]) + f" and `{without[-1]}`",
-        cluster=_table(of_cluster),
-        shared=_table([row for row in shared if row not in of_cluster]),
+        cluster=_list(of_cluster),
+        shared=_list([row for row in shared if row not in of_cluster]),
     )
     return "\n".join([introduction, *(_chapter(name, command, shared) for name, command in commands)])
 
@@ -88,7 +88,7 @@ def _chapter(name: str, command: Any, shared: list[Row]) -> str:
         f"## {name}",
         flowing(command.help or ""),
         f"```\n{' '.join([name, '[OPTIONS]', *words])}\n```",
-        _table(rows).rstrip("\n") if rows else "",
+        _list(rows).rstrip("\n"),
         f"Shared options: {', '.join(also)}." if also else "",
         f"```sh\n{examples}```" if examples else "",
         text,
@@ -102,8 +102,8 @@ def _is_listed(parameter: Any, shared: list[Row]) -> bool:
     return is_option and _row(parameter) in shared
 
 
-def _table(rows: list[Row]) -> str:
-    return "| | |\n|---|---|\n" + "".join(f"| `{names}` | {meaning} |\n" for names, meaning in rows)
+def _list(rows: list[Row]) -> str:
+    return "".join(f"* `{names}`: {meaning}\n" for names, meaning in rows)
 
 
 def _row(parameter: Any) -> Row:
@@ -123,7 +123,7 @@ def _names(parameter: Any) -> str:
 def _meaning(parameter: Any) -> str:
     default = getattr(parameter.default, "value", parameter.default)
     shown = default not in (None, False, ()) and not parameter.required
-    text = " ".join((parameter.help or "").split()).replace("|", "\\|")
+    text = " ".join((parameter.help or "").split())
     return f"{text} Default: `{default}`." if shown else text
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from docs.command_line import command_line
 from docs.compatibility import compatibility
-from docs.property_tables import configuration
+from docs.configuration import configuration
 from kafkalog_broker.config.broker_config import BrokerConfig
 from pyspark_kafkalog.config.classic_config import ClassicProducerConfig, ConnectorConfig
 from pyspark_kafkalog.config.definition import Property, describe

@@ -96,9 +96,9 @@ def test_commands_load_neither_spark_nor_arrow_nor_the_producer_before_they_run(
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
 
 
-def rows(text: str) -> dict[str, str]:
-    """What the tables in ``text`` say of each option and argument."""
-    return dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
+def listed(text: str) -> dict[str, str]:
+    """What the lists in ``text`` say of each option and argument."""
+    return dict(re.findall(r"^\* `([^`]+)`: (.*)$", text, re.MULTILINE))
 
 
 def chapter(page: str, title: str) -> str:
@@ -115,10 +115,10 @@ def test_the_page_explains_every_option_and_argument_of_a_command(names: tuple[s
     introduction, of_cluster, common = re.split(" take:|These", chapter(page, "Shared options"))
     named = re.findall(r"`([^`]+)`", "".join(re.findall("^Shared options: .*", own, re.MULTILINE)))
     arguments = own.partition("```\n")[2].partition("\n")[0].split()[len(names) + 2 :]
-    found = {name: text for name, text in rows(common).items() if name in (*named, *arguments)}
-    found |= {} if f"`{' '.join(names)}`" in introduction else rows(of_cluster)
-    assert not found.keys() & rows(own).keys()
-    found |= rows(own)
+    found = {name: text for name, text in listed(common).items() if name in (*named, *arguments)}
+    found |= {} if f"`{' '.join(names)}`" in introduction else listed(of_cluster)
+    assert not found.keys() & listed(own).keys()
+    found |= listed(own)
     parameters = [each for each in command.params if "--help" not in each.opts]
     options = [", ".join(each.opts) for each in parameters if each.param_type_name == "option"]
     assert found.keys() == {*options, *arguments}

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from docs.configuration import CHAPTERS, entries
 from docs.generate import ROOT, generated
-from docs.property_tables import CHAPTERS, table
 from kafkalog_broker.config.broker_config import BrokerConfig
 from kafkalog_broker.config.listener_config import ListenerConfig
 from kafkalog_broker.config.topic_config import LogConfig
@@ -42,17 +42,15 @@ class Sample(Config):
     maybe: bool | None = prop("maybe", None, bool, doc="Whether.")
 
 
-def test_a_table_says_default_range_unit_and_older_names() -> None:
-    assert table([replace(item, section="Sizes") for item in describe(Sample)]) == (
+def test_an_entry_says_default_range_unit_and_older_names() -> None:
+    assert entries([replace(item, section="Sizes") for item in describe(Sample)]) == (
         "### Sizes\n"
         "\n"
-        "| Property | Default | Allowed | Meaning |\n"
-        "|---|---|---|---|\n"
-        "| `size.bytes` | `10` | 1 to 100 | How large. Alias: `size`. |\n"
-        "| `limit.ms` | | a whole number | How \\| long. |\n"
-        "| `count` | `3` times | a whole number | How often. |\n"
-        "| `on` | `true` | | Whether. |\n"
-        "| `maybe` | | true or false | Whether. |\n"
+        "* `size.bytes=10` (1 to 100): How large. Alias: `size`.\n"
+        "* `limit.ms` (a whole number): How | long.\n"
+        "* `count=3` (times; a whole number): How often.\n"
+        "* `on=true`: Whether.\n"
+        "* `maybe` (true or false): Whether.\n"
     )
 
 
@@ -86,13 +84,13 @@ def test_every_property_has_a_sentence_and_every_number_a_unit(cls: type[Config]
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of ``docs/configuration.md``."""
+class Entry:
+    """An entry of ``docs/configuration.md``."""
 
     chapter: str
     name: str
-    default: str
-    allowed: str
+    default: str | None
+    brackets: str
     meaning: str
     aliases: tuple[str, ...]
 
@@ -112,34 +110,36 @@ def page_chapters() -> dict[str, str]:
     return found
 
 
-def page_rows() -> list[Row]:
-    """Every row of the page; a topic's row that names a broker's property is a row for that, too."""
-    rows = []
+def page_entries() -> list[Entry]:
+    """Every entry of the page; a topic's that names a broker's property is an entry for that, too."""
+    found = []
     for chapter, text in page_chapters().items():
         for line in text.splitlines():
-            if not line.startswith("| `"):
+            if not line.startswith("* `"):
                 continue
-            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            name, *of_broker, default, allowed, meaning = cells
+            entry = re.fullmatch(r"\* `([^`=]+)(?:=([^`]*))?`(?: \((.*?)\))?: (.*)", line)
+            assert entry, line
+            name, default, brackets, meaning = entry.groups()
+            brackets, _, of_broker = re.sub("(?:^|; )broker: ", "\n", brackets or "").partition("\n")
             meaning, _, aliases = re.sub(r" Alias(?:es)?: (`.*)\.$", r"\n\1", meaning).partition("\n")
-            rows.append(Row(chapter, name.strip("`"), default, allowed, meaning, _names(aliases)))
-            for names in map(_names, of_broker):
-                rows.append(Row(OF_BROKER, names[0], default, allowed, meaning, names[1:]))
-    return rows
+            found.append(Entry(chapter, name, default, brackets, meaning, _names(aliases)))
+            if broker := _names(of_broker):
+                found.append(Entry(OF_BROKER, broker[0], default, brackets, meaning, broker[1:]))
+    return found
 
 
 def _names(cell: str) -> tuple[str, ...]:
     return tuple(re.findall("`([^`]+)`", cell))
 
 
-CHAPTER_TEXTS, ROWS = page_chapters(), page_rows()
+CHAPTER_TEXTS, ENTRIES = page_chapters(), page_entries()
 LINKS = {chapter.link: chapter.title for chapter in CHAPTERS}
 PREFIXES = {chapter.title: chapter.prefix for chapter in CHAPTERS}
 
 
-def rows_for(chapter: str, name: str) -> list[Row]:
+def entries_for(chapter: str, name: str) -> list[Entry]:
     """What a reader finds of a property: in the component's chapter, otherwise in those that it links to."""
-    own = [row for row in ROWS if (row.chapter, row.name) == (chapter, PREFIXES[chapter] + name)]
+    own = [entry for entry in ENTRIES if (entry.chapter, entry.name) == (chapter, PREFIXES[chapter] + name)]
     if own:
         return own
     also = re.search(r"^Also: (.*)\.$", CHAPTER_TEXTS[chapter], re.MULTILINE)
@@ -147,11 +147,11 @@ def rows_for(chapter: str, name: str) -> list[Row]:
     for part in also[1].split("; ") if also else ():
         title = next(title for link, title in LINKS.items() if link in part)
         if part.startswith("the broker's"):
-            found += [row for row in ROWS if (row.chapter, row.name) == (OF_BROKER, name)]
+            found += [entry for entry in ENTRIES if (entry.chapter, entry.name) == (OF_BROKER, name)]
         elif not _names(part):
-            found += rows_for(title, name)
+            found += entries_for(title, name)
         elif name in _names(part):
-            named += rows_for(title, name)
+            named += entries_for(title, name)
     return named or found
 
 
@@ -179,33 +179,33 @@ COMPONENTS: list[tuple[type[Config], str]] = [
 @pytest.mark.parametrize(("cls", "chapter"), COMPONENTS)
 def test_a_component_finds_each_of_its_properties_once(cls: type[Config], chapter: str) -> None:
     for item in describe(cls):
-        (row,) = rows_for(chapter, item.name)
-        assert row.default == shown_default(item), item.name
-        assert row.allowed == shown_allowed(item), item.name
+        (entry,) = entries_for(chapter, item.name)
+        assert entry.default == shown_default(item), item.name
+        assert entry.brackets == shown_brackets(item), item.name
         reason = item.doc.removeprefix("Kept and shown, without effect: ")
-        assert row.meaning in (item.doc, reason[0].upper() + reason[1:]), item.name
+        assert entry.meaning in (item.doc, reason[0].upper() + reason[1:]), item.name
         if cls is not ListenerConfig:  # the chapter on TLS says that listeners do not read aliases
-            assert row.aliases == item.aliases, item.name
+            assert entry.aliases == item.aliases, item.name
 
 
 def test_the_page_says_nothing_twice_and_nothing_of_other_properties() -> None:
-    rows = [row for row in ROWS if row.chapter != OF_BROKER]
+    own = [entry for entry in ENTRIES if entry.chapter != OF_BROKER]
     for chapter in CHAPTERS:
         known = {chapter.prefix + item.name for item in describe(chapter.config)}
-        listed = [row.name for row in rows if row.chapter == chapter.title]
+        listed = [entry.name for entry in own if entry.chapter == chapter.title]
         assert {*listed} <= known
         assert len(listed) == len({*listed})
-    definitions = [(row.name, row.default, row.allowed, row.meaning) for row in rows]
+    definitions = [(entry.name, entry.default, entry.brackets, entry.meaning) for entry in own]
     assert len(definitions) == len({*definitions})
 
 
-def shown_default(item: Property) -> str:
-    if item.required:
-        return "required"
-    text = item.text(item.default)
-    if item.default is None or not text:
-        return "" if item.default is None else "empty"
-    return f"`{text}`" if not item.unit or item.name.endswith(f".{item.unit}") else f"`{text}` {item.unit}"
+def shown_default(item: Property) -> str | None:
+    return None if item.required or item.default is None else item.text(item.default)
+
+
+def shown_brackets(item: Property) -> str:
+    unit = "" if item.default is None or item.name.endswith(f".{item.unit}") else item.unit
+    return "; ".join(filter(None, ("required" if item.required else unit, shown_allowed(item))))
 
 
 def shown_allowed(item: Property) -> str:

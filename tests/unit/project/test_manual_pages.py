@@ -103,6 +103,10 @@ def test_the_front_page_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 100
 
 
+def test_the_manual_can_be_read_in_a_few_hours() -> None:
+    assert sum(len(text_of(f"docs/{page.name}").split()) for page in (ROOT / "docs").glob("*.md")) <= 50_000
+
+
 def test_the_way_from_sparks_connector_names_each_of_its_options() -> None:
     ours = {"protocol", "zookeeper.connect", "zk.connect", "broker.list"}
     theirs = (

@@ -2,7 +2,7 @@
 
 A chapter lists the properties of one configuration without those that it takes, with the same definition,
 from other chapters; it links to these instead. A broker's property that only gives a topic's property its
-default stands in the topic's row.
+default stands beside the topic's.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Every property, as the code defines it: `make docs` writes this page and the fil
 Names and defaults are Apache Kafka's unless the meaning says otherwise. Each property is listed once:
 *Also* at the head of a chapter links to the others that the component takes.
 
-* An empty default is not set. Where no allowed values are given, they are true and false for a default of
-  true or false, otherwise any text. `≥ 1`: up to the largest int or, as in Kafka, long.
-* A unit that ends the name (`.ms`, `.bytes`) is not repeated.
+* Each stands as it would in a file, with its default; without `=` it is not set. In brackets are the unit,
+  unless the name ends in it (`.ms`, `.bytes`), and what is allowed: if nothing is said, true and false for
+  such a default, otherwise any text. `≥ 1`: up to the largest int or, as in Kafka, long.
 * A file is Java's `.properties` text: `name=value`, `#` for comments.
 * Aliases, mostly older names, are read too; if both are given, the property's own name counts.
 * An unknown name is ignored with a warning that suggests the nearest known one.
@@ -82,7 +82,7 @@ CHAPTERS = (
     ),
     Chapter(
         "Topic",
-        "Set when a topic is created, or later. Otherwise the broker's property in the second column counts.",
+        "Set when a topic is created, or later. Otherwise the broker's property, named in brackets, counts.",
         LogConfig,
     ),
     Chapter(
@@ -187,7 +187,7 @@ def chapter_text(chapter: Chapter) -> str:
     also = "; ".join(_others(chapter))
     parts = [f"{chapter.level} {chapter.title}", chapter.intro, f"Also: {also}." if also else ""]
     own = own_properties(chapter)
-    return "\n\n".join([*filter(None, parts), table(own, chapter.prefix)])
+    return "\n\n".join([*filter(None, parts), entries(own, chapter.prefix)])
 
 
 def own_properties(chapter: Chapter) -> list[Property]:
@@ -203,21 +203,18 @@ def own_properties(chapter: Chapter) -> list[Property]:
     return found if several else [replace(item, section="") for item in found]
 
 
-def table(items: Sequence[Property], prefix: str = "") -> str:
-    """A table for each section; of properties with ``inherits`` it names the broker's properties, too."""
+def entries(items: Sequence[Property], prefix: str = "") -> str:
+    """A list for each section: each property as a file has it, in brackets what it may be, its meaning."""
     lines: list[str] = []
-    section = None  # before the first
+    section = ""
     for item in items:
         if item.section != section:
             section = item.section
-            lines += ["", f"### {section}", ""] if section else []
-            names = ["Property", "Broker's property"] if item.inherits else ["Property"]
-            head = [*names, "Default", "Allowed", "Meaning"]
-            lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        cells = [f"`{prefix}{item.name}`", *([_inherited(item)] if item.inherits else [])]
-        cells += [_default(item), _allowed(item), _meaning(item)]
-        escaped = (cell.replace("|", "\\|") for cell in cells)
-        lines.append(f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in escaped)}|")
+            lines += ["", f"### {section}", ""]
+        brackets = "; ".join(filter(None, (_unit(item), _allowed(item), _inherited(item))))
+        value = "" if item.default is None or item.required else f"={item.text(item.default)}"
+        name = f"`{prefix}{item.name}{value}`"
+        lines.append(f"* {name}{brackets and f' ({brackets})'}: {_meaning(item)}")
     return "\n".join(lines).strip("\n") + "\n"
 
 
@@ -252,18 +249,16 @@ def _others(chapter: Chapter) -> Iterator[str]:
 
 
 def _inherited(item: Property) -> str:
+    if not item.inherits:
+        return ""
     (broker,) = (each for each in describe(BrokerConfig) if each.name == item.inherits)
-    return ", ".join(f"`{name}`" for name in (broker.name, *broker.aliases))
+    return f"broker: {', '.join(f'`{name}`' for name in (broker.name, *broker.aliases))}"
 
 
-def _default(item: Property) -> str:
+def _unit(item: Property) -> str:
     if item.required:
         return "required"
-    if item.default is None:
-        return ""
-    text = item.text(item.default)
-    unit = "" if item.name.endswith(f".{item.unit}") else item.unit
-    return " ".join(word for word in (f"`{text}`" if text else "empty", unit) if word)
+    return "" if item.default is None or item.name.endswith(f".{item.unit}") else item.unit
 
 
 def _allowed(item: Property) -> str:
