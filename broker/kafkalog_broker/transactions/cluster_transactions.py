@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import starmap
 from typing import Any
@@ -19,8 +19,13 @@ from kafkalog_broker.cluster.ownership import Ownership
 from kafkalog_broker.cluster.peers import Peers, by_topic
 from kafkalog_broker.logs.offset_records import TRANSACTIONS_TOPIC
 from kafkalog_broker.scheduler import Scheduler
-from kafkalog_broker.transactions.markers import Spread
-from kafkalog_broker.transactions.states import PREPARED, STATE_NAMES, CoordinatorState, Refusals
+from kafkalog_broker.transactions.states import (
+    PREPARED,
+    STATE_NAMES,
+    CoordinatorState,
+    Refusals,
+    Transaction,
+)
 from pyspark_kafkalog.errors import ErrorCode, InvalidTxnState, KafkaError, ServerError, error_for
 from pyspark_kafkalog.protocol.api import transactions as api
 from pyspark_kafkalog.types import TopicPartition
@@ -118,6 +123,39 @@ class TxnVerification:
         return self._locks[hash(key) % _LOCKS]
 
 
+Mark = Callable[[TopicPartition, int, int, bool], object]
+"""Appends a marker to a partition: producer id, epoch, whether to commit."""
+
+
+@dataclass(eq=False)
+class Spread:
+    """*Thread-safe: ``_lock`` guards its state.* A decided transaction; the owners of the partitions ``left``
+    write its markers; some may be ours by then (``mark_here``). ``written`` is called, from any thread, when
+    all have; if that has to wait, ``delayed`` is called first.
+    """
+
+    known: Transaction
+    left: set[TopicPartition]
+    mark_here: Mark
+    written: Callable[[], None]
+    delayed: Callable[[], None]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _waits: bool = field(default=False, init=False)
+
+    def strike(self, done: Iterable[TopicPartition]) -> None:
+        with self._lock:
+            before = len(self.left)
+            self.left.difference_update(done)
+            ended = before and not self.left
+        if ended:
+            self.written()
+
+    def first_delay(self) -> bool:
+        with self._lock:
+            before, self._waits = self._waits, True
+        return not before
+
+
 class ClusterTransactions:
     """*Thread-safe: its state is in ``verified``.* Callbacks run in peers' threads."""
 
@@ -144,7 +182,18 @@ class ClusterTransactions:
             return NOBODY if view.awaited else None
         return topic.owners[partition.partition]
 
-    def send_markers(self, spread: Spread, partitions: Iterable[TopicPartition]) -> None:
+    def send_markers(
+        self,
+        known: Transaction,
+        partitions: Iterable[TopicPartition],
+        mark_here: Mark,
+        written: Callable[[], None],
+        delayed: Callable[[], None],
+    ) -> None:
+        """Has the owners of the ``partitions`` write the markers; what is called when: see `Spread`."""
+        self._send(Spread(known, set(partitions), mark_here, written, delayed), partitions)
+
+    def _send(self, spread: Spread, partitions: Iterable[TopicPartition]) -> None:
         by_owner: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for each in sorted(partitions):
             by_owner[self._owner(each)].append(each)
@@ -198,7 +247,7 @@ class ClusterTransactions:
                 spread.known.transactional_id, ", ".join(map(str, partitions[:20])), why,
             )  # fmt: skip
             spread.delayed()
-        self._scheduler.after(_AGAIN_SECONDS, partial(self.send_markers, spread, partitions))
+        self._scheduler.after(_AGAIN_SECONDS, partial(self._send, spread, partitions))
 
     # For transactions of other coordinators.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Container, Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -39,38 +38,6 @@ After = Callable[[float, Callable[[], object]], object]
 """Calls a function in a thread of its own, after a number of seconds."""
 
 _log = logging.getLogger(__name__)
-
-Mark = Callable[[TopicPartition, int, int, bool], object]
-"""Appends a marker to a partition: producer id, epoch, whether to commit."""
-
-
-@dataclass(eq=False)
-class Spread:
-    """*Thread-safe: ``_lock`` guards its state.* A decided transaction; the owners of the partitions ``left``
-    write its markers; some may be ours by then (``mark_here``). ``written`` is called, from any thread, when
-    all have; if that has to wait, ``delayed`` is called first.
-    """
-
-    known: Transaction
-    left: set[TopicPartition]
-    mark_here: Mark
-    written: Callable[[], None]
-    delayed: Callable[[], None]
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _waits: bool = field(default=False, init=False)
-
-    def strike(self, done: Iterable[TopicPartition]) -> None:
-        with self._lock:
-            before = len(self.left)
-            self.left.difference_update(done)
-            ended = before and not self.left
-        if ended:
-            self.written()
-
-    def first_delay(self) -> bool:
-        with self._lock:
-            before, self._waits = self._waits, True
-        return not before
 
 
 @dataclass(eq=False)
@@ -130,7 +97,7 @@ class Markers:
             else:
                 complete()
 
-        self.others.send_markers(Spread(known, set(away), self.write_here, ended, answer), away)
+        self.others.send_markers(known, away, self.write_here, ended, answer)
         if waiting:
             self.after(_PATIENCE_SECONDS, answer)
 
