@@ -12,6 +12,7 @@ from docs.house import (
     contract_modules,
     full_folders,
     imports,
+    product_files,
     repeated_names,
     report,
 )
@@ -85,6 +86,12 @@ def test_a_theme_has_one_file_in_its_rooms_and_one_where_its_state_is(tmp_path: 
     generations = [tmp_path / room / "v07.py" for room in ("formats", "protocol")]
     found = repeated_names([*theme, *twice, *generations], tmp_path)
     assert found == {"plan.py": ["cli", "ledger", "log/cleaning"]}
+
+
+def test_our_own_house_has_no_circles_and_no_name_for_several_things() -> None:
+    root = Path(__file__).parents[3]
+    assert circles(imports(root)) == []
+    assert repeated_names(product_files(root), root) == {}
 
 
 def test_the_report_has_numbers_and_names(root: Path) -> None:
