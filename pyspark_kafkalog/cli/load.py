@@ -334,7 +334,8 @@ class Loads(msgspec.Struct, frozen=True):
                 self._run(spark, report_line)
             if compact_ms is not None and time.monotonic() >= compacted + compact_ms / 1000:
                 compacted = time.monotonic()
-                self._compact(spark)
+                with self._failures_counted(compacting=True):
+                    self._compact(spark)
 
         with ExitStack() as stack:
             spark = None if master is None else stack.enter_context(started_spark(master))
@@ -352,12 +353,12 @@ class Loads(msgspec.Struct, frozen=True):
         collect_garbage(ledger, keep=1, older_than=KEPT_FOR, catalog=self.catalog, is_quiet=True)
 
     @contextmanager
-    def _failures_counted(self) -> Iterator[None]:
+    def _failures_counted(self, *, compacting: bool = False) -> Iterator[None]:
         try:
             yield
         except Exception:
             if self.metrics is not None:
-                self.metrics.failed()
+                (self.metrics.compaction_failed if compacting else self.metrics.failed)()
             raise
 
     def _note(self, ledger: Ledger, load: Load | None, seconds: float) -> None:

@@ -30,6 +30,7 @@ _COUNTERS = {
     "bytes": "Bytes of records loaded",
     "runs": "Loads that ended, well or not",
     "failures": "Loads that failed",
+    "compaction_failures": "Compactions of load --compact-every that failed",
     "seconds": "Time that loads which ended well took",
 }
 
@@ -77,6 +78,10 @@ class LoadMetrics:
         self._counters["runs"].inc()
         self._counters["failures"].inc()
         self._set("failed", 1)
+        self._write()
+
+    def compaction_failed(self) -> None:
+        self._counters["compaction_failures"].inc()
         self._write()
 
     def serve(self, host: str, port: int) -> tuple[WSGIServer, threading.Thread]:

@@ -23,7 +23,8 @@ def test_the_dashboard_shows_every_metric_of_a_load(tmp_path: Path) -> None:
     assert 'kafkalog_load_records_total{load="flights"} 0.0' in text
     exported = set(re.findall(r"^(kafkalog_load_\w+)\{", text, re.MULTILINE))
     panels = json.loads(DASHBOARD.read_text())["panels"]
-    shown = {name for panel in panels for name in re.findall(r"kafkalog_\w+", panel["targets"][0]["expr"])}
+    queries = [target["expr"] for panel in panels for target in panel["targets"]]
+    shown = {name for query in queries for name in re.findall(r"kafkalog_\w+", query)}
     assert shown == {name for name in exported if not name.endswith("_created")} - {"kafkalog_load_number"}
 
 
@@ -41,6 +42,15 @@ def test_what_is_not_known_is_left_out_and_a_file_that_cannot_be_written_is_a_wa
     place.rmdir()
     metrics.ended(1.0, records=1, size_bytes=1, lag=0)
     assert "the metrics of load flights were not written" in caplog.text
+
+
+def test_a_compaction_that_fails_is_counted_apart_and_goes_on_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "f.prom"
+    for _ in range(2):
+        LoadMetrics("flights", file, ManualClock()).compaction_failed()
+    text = file.read_text()
+    assert 'kafkalog_load_compaction_failures_total{load="flights"} 2.0' in text
+    assert 'kafkalog_load_failures_total{load="flights"} 0.0' in text
 
 
 def test_a_file_that_is_none_of_ours_is_replaced(tmp_path: Path) -> None:
