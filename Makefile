@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Container images like to forbid byte code caches; each of the processes that tests start would compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium interop soak dist matrix lint format bench notebooks docs site clean
+.PHONY: help install demo demo-07 demo-duckdb test test-all test-unit test-spark test-interop test-fault coverage kerberos chromium prometheus interop soak dist matrix lint format bench notebooks docs site clean
 
 help:  ## Print the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -73,6 +73,9 @@ kerberos: $(STAMP)  ## Debian's Kerberos server and the package gssapi, for the 
 
 chromium:  ## Debian's Chromium, for the tests of the status page in make interop: as root
 	@apt-get install -y -qq --no-install-recommends chromium >/dev/null
+
+prometheus:  ## Debian's Prometheus, which reads our metrics in make interop: as root
+	@apt-get install -y -qq --no-install-recommends prometheus >/dev/null
 
 interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spark's connector as judges: fetched, or skipped
 	@$(BIN)/python -m tests.support.foreign.apache_kafka
