@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import pyspark_kafkalog as kafkalog
@@ -98,3 +101,27 @@ def test_dbt_reads_what_was_loaded(
     run(tmp_path, {}, programs / "dbt", "run", "--vars", f"{{lake: {lake}}}")
     asked = "import duckdb; print(duckdb.connect('warehouse.duckdb').sql('select count(*) from flights'))"
     assert f" {rows_of(lake)} " in run(tmp_path, {}, programs / "python", "-c", asked)
+
+
+def test_spark_submit_takes_a_packed_environment_to_the_executors(
+    environment: Callable[[str], Path], broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    programs = environment("spark-submit")
+    ours = [sys.executable, "-m", "uv", "--quiet", "pip", "install", "--python", programs / "python"]
+    run(tmp_path, {}, *ours, "--no-deps", "--reinstall", ROOT)
+    write_files("spark-submit", tmp_path)
+    lake = tmp_path / "lake"
+    with tempfile.TemporaryDirectory() as home:  # where a local cluster unpacks what it is given
+        for name in ("bin", "jars", "python"):
+            Path(home, name).symlink_to(Path(pyspark.__file__).parent / name)
+        archive = Path(home, "environment.tar.gz")
+        pack = [programs / "venv-pack", "--prefix", programs.parent, "--output", archive]
+        run(tmp_path, {}, *pack, "--compress-level", "0")
+        variables = {
+            "SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": home,
+            "PYSPARK_DRIVER_PYTHON": str(programs / "python"), "PYSPARK_PYTHON": "./environment/bin/python",
+            "KAFKA": broker.bootstrap_servers, "LAKE": lake.as_uri(),
+        }  # fmt: skip
+        submit = [Path(home, "bin", "spark-submit"), "--master", "local-cluster[1,1,1024]"]
+        said = run(tmp_path, variables, *submit, "--archives", f"{archive}#environment", "flights.py")
+    assert int(said) == rows_of(lake) > 0

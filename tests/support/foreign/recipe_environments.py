@@ -1,4 +1,5 @@
-"""What the pages in docs/recipes ask for, each in an environment of its own, with this checkout in it.
+"""What the pages in docs/recipes ask for, each in an environment of its own, with this checkout in it, for
+spark-submit as it was when the environment was made.
 
 ``python -m tests.support.foreign.recipe_environments`` fetches them; `make interop` does so too.
 """
@@ -13,15 +14,19 @@ from tests.support.foreign.fetched import ROOT, announce, fetched
 
 _PINS = ROOT / "tests" / "peers" / "recipes"
 
-EXTRAS = {"airflow": "arrow", "dbt": "arrow"}
+EXTRAS = {"airflow": "arrow", "dbt": "arrow", "spark-submit": "arrow"}
 """Recipes, and the extras of ours that they name."""
+
+_PACKED = ("spark-submit",)
+"""An environment that is packed must have copies of what is in it."""
 
 
 def recipe_environment(recipe: str) -> Path:
     """The directory of its programs. Raises `NotAvailable` without PyPI."""
     uv = [sys.executable, "-m", "uv", "--quiet"]
     made = [*uv, "venv", "environment"]
-    wanted = ["-r", f"{recipe}.txt", "--editable", f"{ROOT}[{EXTRAS[recipe]}]"]
+    kind = [] if recipe in _PACKED else ["--editable"]
+    wanted = ["-r", f"{recipe}.txt", *kind, f"{ROOT}[{EXTRAS[recipe]}]"]
     install = [*uv, "pip", "install", "--python", "environment", *wanted]
     return (
         fetched(f"recipe-{recipe}", recipe, [_PINS / f"{recipe}.txt"], made, install) / "environment" / "bin"
