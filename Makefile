@@ -79,6 +79,7 @@ prometheus:  ## Debian's Prometheus, which reads our metrics in make interop: as
 
 interop: $(STAMP)  ## Apache Kafka itself, its old clients, those of 0.7 and Spark's connector as judges: fetched, or skipped
 	@$(BIN)/python -m tests.support.foreign.apache_kafka
+	@$(BIN)/python -m tests.support.foreign.kafka_connect
 	@$(BIN)/python -m tests.support.foreign.clients07
 	@$(BIN)/python -m tests.support.foreign.old_java
 	@$(BIN)/python -m tests.support.foreign.old_kafka

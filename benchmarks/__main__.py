@@ -88,6 +88,7 @@ BENCHMARKS = (
     Benchmark("stages", "Stages of a read: processor seconds for one GB"),
     Benchmark("memory", "Memory of a worker"),
     Benchmark("direct_loads", "Loads by tasks, without Spark"),
+    Benchmark("iceberg_sink", "Loads by tasks to Iceberg, beside Kafka Connect"),
     Benchmark("loads", "Loads", "at_paths"),
     Benchmark("loads", "Loads, with their ledger in an object store", "at_a_store"),
 )
