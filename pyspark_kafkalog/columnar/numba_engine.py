@@ -58,7 +58,10 @@ class Pool:
 
     def take(self, size: int) -> Any:
         """At least ``size`` bytes, aligned. They return to the pool when nothing refers to them any more."""
-        memory = self._free.pop() if self._free else None
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = None
         if memory is None or len(memory) < size:
             raw = np.empty(max(size, _USUAL_BYTES) + ALIGNMENT, np.uint8)
             skip = -raw.ctypes.data % ALIGNMENT
@@ -68,7 +71,8 @@ class Pool:
         return lease
 
     def _give_back(self, memory: Any) -> None:
-        if len(memory) + sum(map(len, self._free)) <= _KEPT_BYTES:
+        # A copy: another thread may take or return one meanwhile.
+        if len(memory) + sum(map(len, self._free.copy())) <= _KEPT_BYTES:
             self._free.append(memory)
 
 

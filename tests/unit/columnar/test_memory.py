@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from dataclasses import replace
 
@@ -46,6 +47,31 @@ def test_the_pool_keeps_a_bounded_number_of_arenas(monkeypatch: pytest.MonkeyPat
     assert 0 < sum(map(len, arenas._free)) <= numba_engine._KEPT_BYTES
     large = arenas.take(2 * numba_engine._KEPT_BYTES)
     assert len(large) >= 2 * numba_engine._KEPT_BYTES
+
+
+def test_threads_that_take_and_return_arenas_at_once_meet_no_error() -> None:
+    arenas, errors = numba_engine.Pool(), []
+
+    def work() -> None:
+        try:
+            for _ in range(3_000):
+                memory = arenas.take(1).base
+                for _ in range(10):
+                    arenas._give_back(memory)
+        except Exception as e:
+            errors.append(e)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -159,8 +159,9 @@ def test_a_partition_without_a_leader_is_read_once_there_is_one(broker: Scripted
     assert [offset for batch in rows for offset in batch["offset"].to_pylist()] == list(range(10, 20))
 
 
+@pytest.mark.usefixtures("pauses_take_no_time")
 def test_a_partition_that_never_gets_a_leader_is_reported_when_time_is_up(broker: ScriptedBroker) -> None:
-    patience = options(broker, **{"kafkaConsumer.pollTimeoutMs": "150"})
+    patience = options(broker, **{"kafkaConsumer.pollTimeoutMs": "30000"})
     rows = BatchReader(patience, ("offset",)).read(KafkaInputPartition("t", 1, 10, 20, -1))
     with pytest.raises(KafkaError, match="t-1 has no leader"):
         list(rows)

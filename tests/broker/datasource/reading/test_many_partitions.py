@@ -116,6 +116,7 @@ def test_records_that_retention_took_while_others_were_read_are_no_loss(broker: 
     assert [(offset, value) for number, offset, value in rows_of(found) if number == 49] == [(100, b"new")]
 
 
+@pytest.mark.usefixtures("pauses_take_no_time")
 @pytest.mark.parametrize("loses", [False, True], ids=["an error", "read on"])
 def test_a_topic_that_is_gone_is_lost_as_where_few_are_read(broker: EmbeddedBroker, loses: bool) -> None:
     with RawClient(broker.port) as client:
@@ -124,9 +125,8 @@ def test_a_topic_that_is_gone_is_lost_as_where_few_are_read(broker: EmbeddedBrok
         "kafka.bootstrap.servers": broker.bootstrap_servers,
         "subscribe": "gone",
         "topicPartitionsPerTask": "10",
-        "kafkaConsumer.pollTimeoutMs": "100",
+        "kafkaConsumer.pollTimeoutMs": "30000",
         "fetchOffset.numRetries": "0",
-        "kafka.retry.backoff.ms": "1",
         "failOnDataLoss": "false" if loses else "true",
     }
     source = DefaultSource(options)

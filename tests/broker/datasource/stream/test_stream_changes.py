@@ -348,13 +348,14 @@ def test_an_added_partition_that_does_not_begin_at_zero(
     assert values(aging(start(checkpoint, **pattern, **GoOn))) == [[4, 5, 6, 7, 8]]
 
 
+@pytest.mark.usefixtures("pauses_take_no_time")
 def test_s22_a_topic_deleted_while_a_batch_runs(
     new_topic: NewTopic, start: Start, delete: Callable[[Topic], None]
 ) -> None:
     gone, stays = new_topic(1, "-a"), new_topic(1, "-b")
     gone.add(1)
     stays.add(2)
-    options = {"subscribe": f"{gone.name},{stays.name}", "kafkaConsumer.pollTimeoutMs": "500"}
+    options = {"subscribe": f"{gone.name},{stays.name}", "kafkaConsumer.pollTimeoutMs": "30000"}
     for go_on in (True, False):
         run = start(Checkpoint(), **options, failOnDataLoss=str(not go_on).lower())
         begin = run.reader.initialOffset()
