@@ -29,6 +29,7 @@ from pyspark_kafkalog.protocol.v07 import FetchRequest, FetchResponse, MultiFetc
 from pyspark_kafkalog.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from tests.support.client.broker07 import Broker07
 from tests.support.client.scripted_server import Close, Raw, Silence
+from tests.support.until import until
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_an_answer_that_does_not_come_is_no_partition_that_is_missing(broker: Br
     broker.append("t", 0, encode_set([b"one"]))
     broker.script(OffsetsRequest, Silence(), Silence())
     with (
-        consumer_of(broker, socket_timeout_ms=100) as consumer,
+        consumer_of(broker, socket_timeout_ms=1000) as consumer,
         pytest.raises(ConnectionLost, match="no answer in time") as e,
     ):
         consumer.get_offsets_before("t", 0, LATEST_TIMESTAMP)
@@ -230,10 +231,11 @@ def test_a_connection_that_broke_is_recreated(broker: Broker07, consumer: Simple
 def test_one_call_has_one_time_limit(broker: Broker07) -> None:
     broker.script(FetchRequest, Silence(), Silence())
     with (
-        consumer_of(broker, socket_timeout_ms=150) as consumer,
+        consumer_of(broker, socket_timeout_ms=1000) as consumer,
         pytest.raises(ConnectionLost, match=f"{broker.address}: fetching: timed out after 1 attempt"),
     ):
         consumer.fetch("t", 0, 0)
+    until(lambda: broker.received(FetchRequest))
     assert len(broker.received(FetchRequest)) == 1
 
 

@@ -29,7 +29,7 @@ from pyspark_kafkalog.zookeeper.paths import JsonLayout, MalformedNode
 from pyspark_kafkalog.zookeeper.session import ZooKeeperSession
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
-from tests.support.zookeeper import expire
+from tests.support.zookeeper import expire, patient_session
 
 LAYOUT = JsonLayout()
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
@@ -205,8 +205,9 @@ def test_names_that_no_znode_can_have_are_refused(session: ZooKeeperSession) -> 
 
 
 def test_without_zookeeper_a_change_is_refused_with_a_code_that_clients_retry(zookeeper_connect: str) -> None:
-    with ZooKeeperSession(zookeeper_connect, connection_timeout_ms=300) as session:
+    with patient_session(zookeeper_connect) as session:
         users = users_of(session)
+        session._connect_ms = 300  # from now on: the start was to wait for its answers
     with pytest.raises(ServerError, match="REQUEST_TIMED_OUT"):
         users.change([CredentialChange("a", SHA_256, CREDENTIAL)])
     assert users.all() == {}
