@@ -2,11 +2,11 @@
 
 Both read the same topic of two partitions, in two tasks, and write Parquet with snappy into new tables of a
 catalog in SQLite. The load's processes start in each round. The sink's worker has Connect's own options of
-Java, and runs already: a round is from a new sink to the first commit with three quarters of the records, of
-which the rest is extrapolated, because its tasks hear of commits only between polls, and the last poll of a
-topic waits for up to a minute. It commits every two seconds (five minutes by default), and turns each
-record's bytes, topic, partition, offset and timestamp into columns by Connect's transformations; the load has
-key and timestamp type as well.
+Java, and runs already. Its tasks learn of a commit only between polls, and the poll at the end of a topic
+waits for up to a minute; so a round is from a new sink to the first commit that has three quarters of the
+records, and what all would take is computed from that. It commits every two seconds (five minutes by
+default), and turns each record's bytes, topic, partition, offset and timestamp into columns by Connect's
+transformations; the load has key and timestamp type as well.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run(rounds: int = 3) -> list[Row]:
         }
         took = in_turn(contestants, min(rounds, 3), PLACED)
         question = f"load of {PLACED / 1e6:g} M x 100 B to Iceberg"
-        ours, peers = (median(seconds[1:]) for seconds in used.values())  # the first round is no round
+        ours, peers = (median(seconds[1:]) for seconds in used.values())  # the first round warms up
         return [
             compare(question, took["load"], took[PEER], "Mrows/s"),
             cost(f"{question}: processor time", ours, peers, "s", note=f"peer: {PEER}"),

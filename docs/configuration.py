@@ -211,7 +211,7 @@ def entries(items: Sequence[Property], prefix: str = "") -> str:
         if item.section != section:
             section = item.section
             lines += ["", f"### {section}", ""]
-        brackets = "; ".join(filter(None, (_unit(item), _allowed(item), _inherited(item))))
+        brackets = "; ".join(filter(None, (_required(item), _unit(item), _allowed(item), _inherited(item))))
         value = "" if item.default is None or item.required else f"={item.text(item.default)}"
         name = f"`{prefix}{item.name}{value}`"
         lines.append(f"* {name}{brackets and f' ({brackets})'}: {_meaning(item)}")
@@ -255,9 +255,11 @@ def _inherited(item: Property) -> str:
     return f"broker: {', '.join(f'`{name}`' for name in (broker.name, *broker.aliases))}"
 
 
+def _required(item: Property) -> str:
+    return "required" if item.required else ""
+
+
 def _unit(item: Property) -> str:
-    if item.required:
-        return "required"
     return "" if item.default is None or item.name.endswith(f".{item.unit}") else item.unit
 
 

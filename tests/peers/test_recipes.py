@@ -107,6 +107,7 @@ def test_spark_submit_takes_a_packed_environment_to_the_executors(
     environment: Callable[[str], Path], broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     programs = environment("spark-submit")
+    # A copy, which can be packed, instead of links to this checkout.
     ours = [sys.executable, "-m", "uv", "--quiet", "pip", "install", "--python", programs / "python"]
     run(tmp_path, {}, *ours, "--no-deps", "--reinstall", ROOT)
     write_files("spark-submit", tmp_path)

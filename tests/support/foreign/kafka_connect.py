@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import psutil
@@ -19,9 +17,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from tests.support.foreign.apache_kafka import QUICK
+from tests.support.foreign.apache_kafka import QUICK, java
 from tests.support.foreign.fetched import ROOT, announce, with_maven
 from tests.support.foreign.ports import free_ports
+from tests.support.until import until
 
 WHAT = "Kafka Connect with Iceberg's sink"
 AS_SHIPPED = ("-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
@@ -45,7 +44,7 @@ class IcebergSinks:
     """*Not thread-safe.* A worker whose sinks write into tables of one catalog, in ``directory``."""
 
     def __init__(self, servers: str, directory: Path, options: Sequence[str] = QUICK) -> None:
-        """Starts it. Raises `NotAvailable`."""
+        """Start it. Raises `NotAvailable`."""
         worker, sink = fetch()
         directory.mkdir(parents=True, exist_ok=True)
         plugins = directory / "plugins"
@@ -68,10 +67,10 @@ class IcebergSinks:
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                ["java", *options, "-cp", f"{worker}/*", main, str(file)], stdout=log, stderr=log
+                java(worker, main, file, options=options), stdout=log, stderr=log
             )
         try:
-            self._wait()
+            until(self._serves, seconds=_START_SECONDS)
         except BaseException:
             self.stop()
             raise
@@ -88,7 +87,7 @@ class IcebergSinks:
         """A sink of this name, from the topic's beginning into the table ``db.<name>``: value, topic,
         partition, offset and timestamp of each record. ``more`` are properties of the table.
         """
-        place = {f"{name}.field": name for name in ("topic", "partition", "offset", "timestamp")}
+        place = {f"{column}.field": column for column in ("topic", "partition", "offset", "timestamp")}
         properties = {
             "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
             "topics": topic,
@@ -136,16 +135,13 @@ class IcebergSinks:
             return 0
         return int(snapshot.summary["total-records"] or 0)
 
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                self._ask("/")
-                return
-            except URLError:
-                ended = self._process.poll() is not None or time.monotonic() > deadline
-                assert not ended, self.log_file.read_text(errors="replace")[-2000:]
-                time.sleep(0.05)
+    def _serves(self) -> bool:
+        try:
+            self._ask("/")
+        except OSError:
+            assert self._process.poll() is None, self.log_file.read_text(errors="replace")[-2000:]
+            return False
+        return True
 
     def _ask(self, path: str, order: Mapping[str, Any] | None = None) -> Any:
         body = None if order is None else json.dumps(order).encode()

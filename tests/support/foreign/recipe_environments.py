@@ -1,5 +1,4 @@
-"""What the pages in docs/recipes ask for, each in an environment of its own, with this checkout in it, for
-spark-submit as it was when the environment was made.
+"""What the pages in docs/recipes ask for, each in an environment of its own, with this checkout in it.
 
 ``python -m tests.support.foreign.recipe_environments`` fetches them; `make interop` does so too.
 """
@@ -17,16 +16,12 @@ _PINS = ROOT / "tests" / "peers" / "recipes"
 EXTRAS = {"airflow": "arrow", "dbt": "arrow", "spark-submit": "arrow"}
 """Recipes, and the extras of ours that they name."""
 
-_PACKED = ("spark-submit",)
-"""An environment that is packed must have copies of what is in it."""
-
 
 def recipe_environment(recipe: str) -> Path:
     """The directory of its programs. Raises `NotAvailable` without PyPI."""
     uv = [sys.executable, "-m", "uv", "--quiet"]
     made = [*uv, "venv", "environment"]
-    kind = [] if recipe in _PACKED else ["--editable"]
-    wanted = ["-r", f"{recipe}.txt", *kind, f"{ROOT}[{EXTRAS[recipe]}]"]
+    wanted = ["-r", f"{recipe}.txt", "--editable", f"{ROOT}[{EXTRAS[recipe]}]"]
     install = [*uv, "pip", "install", "--python", "environment", *wanted]
     return (
         fetched(f"recipe-{recipe}", recipe, [_PINS / f"{recipe}.txt"], made, install) / "environment" / "bin"
